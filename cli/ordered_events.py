@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-BEHIND_SECONDS = 300
+from metering.reports import ORDERED_BEHIND_SECONDS
 
 
 def behind_sentence(postgres_url: str) -> list[str]:
@@ -14,6 +14,6 @@ def behind_sentence(postgres_url: str) -> list[str]:
 
     with psycopg.connect(postgres_url, connect_timeout=5, autocommit=True) as database:
         seconds = behind_seconds(database)
-    if seconds is None or seconds <= BEHIND_SECONDS:
+    if seconds is None or seconds <= ORDERED_BEHIND_SECONDS:
         return []
     return [f"The topic {ORDERED_EVENTS} is {seconds:.0f} s behind: the log of billing says what it waits for."]

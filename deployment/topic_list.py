@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from jobs.runtime.kafka.transactions import MAX_RECORD_BYTES
 from jobs.streams import EVENTS_TOPIC, HEARTBEATS_TOPIC, CatalogTopic
 from metering.vocabulary import ORDERED_EVENTS, Published
 
 RETENTION_HOURS = 36 * 24
 """Longer than ingestion's accept window of 35 days: what is lost to retention would have been rejected anyway."""
+
+ORDERED_MESSAGE_BYTES = 16 << 20
+"""An event may be as large as `max_record_bytes` of ingestion, by default 1 MiB, and larger as JSON than it came."""
 
 
 @dataclass(frozen=True)
@@ -79,7 +81,7 @@ TOPICS = (
     Topic(
         ORDERED_EVENTS,
         4,
-        {"retention.ms": str(7 * 24 * 3_600_000), "max.message.bytes": str(MAX_RECORD_BYTES)},
+        {"retention.ms": str(7 * 24 * 3_600_000), "max.message.bytes": str(ORDERED_MESSAGE_BYTES)},
         "an accepted event, as JSON; only where `ordered_events` of billing is given",
         "the account; without one the event's `source`",
         "billing",

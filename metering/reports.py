@@ -14,6 +14,8 @@ IDLE_BEAT_SECONDS = 60.0
 
 CATALOG_BEHIND_SECONDS = 60
 """Age of a change of the catalog that Kafka should have had within seconds: from then on its capture is late."""
+ORDERED_BEHIND_SECONDS = 300
+"""How far behind the frontier and its wait `events.ordered` may be before the alert and `weir status` say so."""
 
 
 class Phase(StrEnum):

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from metering.reports import ORDERED_BEHIND_SECONDS
 from monitoring.alerts.freshness import FRESH_SECONDS
-from monitoring.alerts.money import ORDERED_BEHIND_SECONDS, UNACKNOWLEDGED_SECONDS, UNSENT_SECONDS
+from monitoring.alerts.money import UNACKNOWLEDGED_SECONDS, UNSENT_SECONDS
 from monitoring.alerts.webhooks import WAITING_SECONDS as WEBHOOK_SECONDS
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -32,9 +32,15 @@ def instant(microseconds: int | None) -> datetime | None:
     return None if microseconds is None else EPOCH + timedelta(microseconds=microseconds)
 
 
-def commit(tables: Path, rows: Sequence[Row], *, without_value: Sequence[int] = ()) -> DeltaTable:
-    """Append a commit. Rows without a time are, in turns, heartbeats, dead letters and changes of the catalog."""
-    table = pa.Table.from_pylist([_journal_row(row, without_value) for row in rows], SCHEMA)
+def commit(
+    tables: Path, rows: Sequence[Row], *, without_value: Sequence[int] = (), values: Mapping[int, bytes] | None = None
+) -> DeltaTable:
+    """Append a commit. Rows without a time are, in turns, heartbeats, dead letters and changes of the catalog.
+
+    `values`: by lsn, events other than `value_of`.
+    """
+    held: dict[int, bytes | None] = {**dict.fromkeys(without_value), **(values or {})}
+    table = pa.Table.from_pylist([_journal_row(row, held) for row in rows], SCHEMA)
     frontier = rows[-1].frontier_us
     transactions = [Transaction(LSN, rows[-1].lsn + 1), *([Transaction(FRONTIER, frontier)] if frontier else [])]
     path = str(tables / Table.JOURNAL)
@@ -48,7 +54,7 @@ def commit(tables: Path, rows: Sequence[Row], *, without_value: Sequence[int] = 
     return DeltaTable(path)
 
 
-def _journal_row(row: Row, without_value: Sequence[int]) -> dict[str, object]:
+def _journal_row(row: Row, values: Mapping[int, bytes | None]) -> dict[str, object]:
     kind = "event" if row.event_us is not None else ("heartbeat", "dead letter", "catalog")[row.lsn % 3]
     is_rejected = kind == "dead letter"
     return {
@@ -66,5 +72,5 @@ def _journal_row(row: Row, without_value: Sequence[int]) -> dict[str, object]:
         "type": "ai.inference.usage.v1",
         "account": account_of(row.lsn) if row.lsn % 5 else None,
         "event_time": None if kind == "catalog" else instant(row.event_us or 0),
-        "value": None if row.lsn in without_value else value_of(row.lsn),
+        "value": values.get(row.lsn, value_of(row.lsn)),
     }

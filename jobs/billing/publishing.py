@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from typing import Generic, Protocol, TypeVar
 
 import psycopg
@@ -128,13 +128,11 @@ class PublishingThread(Generic[T]):
         self._thread.start()
 
     def _run(self) -> None:
-        with ExitStack() as held:
-            held.callback(self._publisher.close)
-            with suppress(Fenced):
-                while not self._stopping.is_set():
-                    for topic in self._publisher.topics:
-                        self._publish(topic)
-                    self._stopping.wait(self._every_seconds)
+        with closing(self._publisher), suppress(Fenced):
+            while not self._stopping.is_set():
+                for topic in self._publisher.topics:
+                    self._publish(topic)
+                self._stopping.wait(self._every_seconds)
 
     def _publish(self, topic: T) -> None:
         try:

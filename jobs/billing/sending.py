@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack, closing
 from typing import Any
 
 import psycopg
@@ -54,10 +55,14 @@ class Sending:
 
     def _start_again(self) -> None:
         """After a failure: the next sender ends what this one has not committed."""
-        self._transactions = None
+        transactions, self._transactions = self._transactions, None
         self._found.clear()
+        if transactions is not None:
+            transactions.close()
 
     def close(self) -> None:
-        """End the database session."""
-        if self._connection is not None:
-            self._connection.close()
+        """End the database session and the sender."""
+        with ExitStack() as held:
+            if self._connection is not None:
+                held.enter_context(closing(self._connection))
+            self._start_again()

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from metering.reports import CATALOG_BEHIND_SECONDS
+from metering.reports import CATALOG_BEHIND_SECONDS, ORDERED_BEHIND_SECONDS
 from monitoring.rule_file import Alert, Part, Severity
 
 DROPPED_MONEY = 1
 """In units of its currency, within an hour."""
 EXPIRE_SECONDS = 86_400
 UNSENT_SECONDS = 600
-ORDERED_BEHIND_SECONDS = 300
 UNACKNOWLEDGED_SECONDS = 86_400
 UNMETERED_SHARE = 0.01
 """Of the usage of half an hour: requests that were cancelled may well have no tokens, but they are few."""

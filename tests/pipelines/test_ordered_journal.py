@@ -2,59 +2,173 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import polars as pl
+import pytest
+from deltalake import DeltaTable
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jobs.billing.ordered.journal import JournalParts
 from jobs.billing.ordered.order import KEY, NEVER_US, Cursor, Wait
+from jobs.runtime.delta.rows_by_lsn import rows_of_file
 from tests.journal_files import commit, value_of
-from tests.ordered_events import Ordered, Row, expected, journals
+from tests.ordered_events import SECOND, Ordered, Row, expected, journals
 
 WAIT = Wait(1, 5)
+MEMORY = st.sampled_from((1, 1_000))
 
 
-@settings(max_examples=25, deadline=None)
-@given(journals(max_commits=8), st.integers(1, 4), st.sampled_from((1, 1_000)), st.booleans())
-def test_any_size_of_files_steps_and_memory_gives_the_order_of_the_oracle(
-    commits: list[list[Row]], step: int, max_rows: int, is_compacted: bool
+@settings(max_examples=60, deadline=None)
+@given(journals(max_commits=8), st.integers(1, 4), MEMORY, MEMORY, st.data())
+def test_any_files_steps_and_memory_give_the_order_of_the_oracle(
+    commits: list[list[Row]], step: int, memory: int, ahead: int, data: st.DataObject
 ) -> None:
+    rows = [row for rows in commits for row in rows]
+    layout = data.draw(st.sampled_from(("commits", "compacted", "overlapping")))
     with TemporaryDirectory() as folder:
-        for rows in commits:
-            table = commit(Path(folder), rows)
-        if is_compacted:
+        for of_file in commits if layout != "overlapping" else data.draw(overlapping(rows)):
+            table = commit(Path(folder), of_file)
+        if layout == "compacted":
             table.optimize.compact()
-        parts = JournalParts(max_rows_held=max_rows)
-        sent: list[Ordered] = []
-        next_lsn, before_us, waiting_from = 1, NEVER_US, 1
-        cursor: Cursor | None = None
-        while True:
-            parts.look(table, waiting_from)
-            whole = parts.whole(next_lsn, before_us, (WAIT,), max_rows)
-            if whole is None:
-                break
-            found = parts.first(whole, waiting_from, cursor, step + 1)
-            sent += [Ordered(len(sent) + n, lsn, late) for n, (lsn, late) in enumerate(rows_of(found, step), 1)]
-            contents = parts.contents(found["lsn"]) if len(found) else found
-            assert all(value == value_of(lsn) for lsn, value in pairs(contents))
-            if len(found):
-                total = sum(len(value) for _, value in pairs(contents))
-                sizes, held = parts.within(found["lsn"], total)
-                assert dict(sizes.iter_rows()) == {lsn: len(value) for lsn, value in pairs(contents)}
-                assert held is not None
-                assert held.sort("lsn").equals(contents.sort("lsn"))
-                assert parts.within(found["lsn"], total - 1)[1] is None
-            if len(found) > step:
-                generation, order_us, lsn = found.select(KEY).row(step - 1)
-                cursor = generation, order_us, lsn
-                continue
-            waiting_from = parts.waiting_from(whole, waiting_from)
-            next_lsn, before_us, cursor = whole.next_lsn, whole.watermark_us, None
-        assert sent == expected([row for rows in commits for row in rows], lambda _: WAIT.seconds)
+        parts = JournalParts(max_rows_held=memory, max_runs_held=memory, max_events_ahead=ahead)
+        assert published(parts, table, step, memory) == expected(rows, lambda _: WAIT.seconds)
+
+
+@st.composite
+def overlapping(draw: st.DrawFn, rows: list[Row]) -> list[list[Row]]:
+    """The rows in up to three files, each in any of them, as after a merge of small files around a large one."""
+    places = draw(st.lists(st.integers(0, 2), min_size=len(rows), max_size=len(rows)))
+    files = [[row for row, place in zip(rows, places, strict=True) if place == wanted] for wanted in range(3)]
+    return [file for file in files if file]
+
+
+def published(parts: JournalParts, table: DeltaTable, step: int, max_rows: int) -> list[Ordered]:
+    """All that can be published of a journal, in steps of so many events."""
+    sent: list[Ordered] = []
+    next_lsn, before_us, waiting_from = 1, NEVER_US, 1
+    cursor: Cursor | None = None
+    while True:
+        parts.look(table, waiting_from)
+        whole = parts.whole(next_lsn, before_us, (WAIT,), max_rows)
+        if whole is None:
+            break
+        found = parts.first(whole, waiting_from, cursor, step + 1)
+        sent += [Ordered(len(sent) + n, lsn, late) for n, (lsn, late) in enumerate(rows_of(found, step), 1)]
+        contents = parts.contents(found["lsn"]) if len(found) else found
+        assert all(value == value_of(lsn) for lsn, value in pairs(contents))
+        if len(found):
+            total = sum(len(value) for _, value in pairs(contents))
+            sizes, held = parts.within(found["lsn"], total)
+            assert dict(sizes.iter_rows()) == {lsn: len(value) for lsn, value in pairs(contents)}
+            assert held is not None
+            assert held.sort("lsn").equals(contents.sort("lsn"))
+            assert parts.within(found["lsn"], total - 1)[1] is None
+        if len(found) > step:
+            generation, order_us, lsn = found.select(KEY).row(step - 1)
+            cursor = generation, order_us, lsn
+            continue
+        waiting_from = parts.waiting_from(whole, waiting_from)
+        next_lsn, before_us, cursor = whole.next_lsn, whole.watermark_us, None
+    return sent
+
+
+@pytest.mark.parametrize("max_rows", [1, 1_000])
+def test_rows_between_those_of_one_file_come_before_its_last_ones(tmp_path: Path, max_rows: int) -> None:
+    """As small files lie that were merged around a large one."""
+    times = [(1, 99), (2, 99), (3, 90), (4, 103), (5, 102), (6, 120), (7, 140), (8, 90)]
+    rows = [Row(lsn, at * SECOND, (100 + 10 * (lsn // 2)) * SECOND) for lsn, at in times]
+    commit(tmp_path, [*rows[:2], *rows[6:]])
+    table = commit(tmp_path, rows[2:6])
+    assert published(JournalParts(), table, 100, max_rows) == expected(rows, lambda _: WAIT.seconds)
+
+
+def test_an_event_waits_also_where_a_file_that_begins_before_has_only_later_ones_that_wait(tmp_path: Path) -> None:
+    rows = [Row(lsn, (900 if lsn in (3, 7) else 90) * SECOND, 100 * SECOND) for lsn in range(1, 8)]
+    rows += [Row(lsn, None, (100 + lsn) * SECOND) for lsn in (8, 9)]
+    last = [Row(lsn, None, (1_000 + lsn) * SECOND) for lsn in (10, 11)]
+    commit(tmp_path, [rows[0], *rows[6:]])
+    commit(tmp_path, rows[1:6])
+    table = commit(tmp_path, last)
+    # The rows of the first two files are put in order at once, and then those of the last.
+    found = published(JournalParts(), table, 100, max_rows=len(rows))
+    assert found == expected([*rows, *last], lambda _: WAIT.seconds)
+    assert [one.lsn for one in found][-2:] == [3, 7]
+
+
+def test_while_the_frontier_stands_still_only_new_files_are_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read = files_read(monkeypatch)
+    parts = JournalParts(max_rows_held=1)
+    for lsn in range(1, 9):
+        parts.look(commit(tmp_path, [Row(lsn, 90 * SECOND, 100 * SECOND)]), 1)
+        assert parts.whole(1, NEVER_US, (WAIT,), max_rows=2) is None
+    assert len(read) == 8
+    parts.look(commit(tmp_path, [Row(9, 90 * SECOND, 200 * SECOND)]), 1)
+    assert parts.whole(1, NEVER_US, (WAIT,), max_rows=2) is not None
+    assert len(read) == 9
+
+
+def test_steps_of_the_same_generations_read_the_times_of_their_events_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for lsn in range(1, 9):
+        commit(tmp_path, [Row(lsn, 90 * SECOND, 100 * SECOND)])
+    table = commit(tmp_path, [Row(9, 90 * SECOND, 200 * SECOND)])
+    read = files_read(monkeypatch)
+    parts = JournalParts(max_rows_held=1)
+    cursor: Cursor | None = None
+    for lsn in range(1, 8):
+        # Another commit does not change what is whole.
+        parts.look(table, 1)
+        whole = parts.whole(1, NEVER_US, (WAIT,))
+        assert whole is not None
+        found = parts.first(whole, 1, cursor, 2)
+        assert found["lsn"].to_list() == [lsn, lsn + 1]
+        generation, order_us, of_row = found.select(KEY).row(0)
+        cursor = generation, order_us, of_row
+        table = commit(tmp_path, [Row(9 + lsn, 90 * SECOND, 200 * SECOND)])
+    assert len(read) <= 2 * 9, "once for F, once for the times"
+
+
+def test_what_waits_for_long_is_not_read_again_with_each_generation(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read = files_read(monkeypatch)
+    parts = JournalParts(max_rows_held=1)
+    rows: list[Row] = []
+    sent: list[int] = []
+    next_lsn, before_us, waiting_from, reads = 1, NEVER_US, 1, []
+    for lsn in range(1, 21):
+        # In time for a wait of 5 s, for which the first one waits until commit 16.
+        rows.append(Row(lsn, (110 + lsn % 2) * SECOND, (100 + lsn) * SECOND))
+        parts.look(commit(tmp_path, rows[-1:]), waiting_from)
+        if (whole := parts.whole(next_lsn, before_us, (WAIT,))) is None:
+            continue
+        read.clear()
+        sent += parts.first(whole, waiting_from, None, 100)["lsn"].to_list()
+        waiting_from = parts.waiting_from(whole, waiting_from)
+        next_lsn, before_us = whole.next_lsn, whole.watermark_us
+        reads.append(len(read))
+    assert sent == [one.lsn for one in expected(rows, lambda _: WAIT.seconds)]
+    assert len(sent) > 10
+    assert max(reads) <= 3, "the new files, and the first that waits"
+
+
+def files_read(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The files that are read from now on."""
+    read: list[str] = []
+
+    def reading(table: DeltaTable, path: str, condition: pl.Expr, columns: Sequence[str]) -> pl.DataFrame:
+        read.append(path)
+        return rows_of_file(table, path, condition, columns)
+
+    monkeypatch.setattr("jobs.billing.ordered.journal.rows_of_file", reading)
+    return read
 
 
 def rows_of(found: pl.DataFrame, step: int) -> Iterator[tuple[int, bool]]:

@@ -14,7 +14,12 @@ import polars as pl
 import psycopg
 import pytest
 from confluent_kafka import KafkaException, Message
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its stub leaves three of them out
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+)
 from deltalake import CommitProperties, Transaction
 
 from deployment.topics import ensure_topics
@@ -22,9 +27,12 @@ from jobs.billing.ordered.publishing import OrderedPublisher
 from jobs.billing.ordered.state import Progress, announce_ordered, behind_seconds, read_progress
 from jobs.runtime.delta.table import REMOVED
 from jobs.runtime.errors import Fenced, Refused
+from jobs.runtime.kafka.transactions import Transactions
 from jobs.runtime.postgres.ownership import Ownership
 from jobs.streams import EVENTS_TOPIC
 from metering.vocabulary import ORDERED_EVENTS
+from monitoring import metrics
+from monitoring.instruments import REGISTRY
 from tests.following import committed
 from tests.journal_files import account_of, commit, value_of
 from tests.ordered_events import SECOND, Ordered, Row, expected
@@ -36,6 +44,7 @@ NOON = 1_700_000_000 * SECOND
 WAIT_SECONDS = 5
 COMMITS = 120
 STRIKES = 6
+TEXTS = ("false", "true")
 
 
 @pytest.fixture(scope="module")
@@ -276,10 +285,18 @@ def test_an_event_that_was_erased_is_not_published_and_keeps_its_number(
     publish_all(publisher)
     for rows in commits:
         commit(tmp_path, rows, without_value=gone)
+    counted = sent_events()
     publish_all(publisher)
     found, _ = ordered(committed(topic, ORDERED_EVENTS))
     assert found == [one for one in wanted if one.lsn not in gone]
+    assert sent_events() - counted == len(found), "what was erased is not counted as published"
     publisher.close()
+
+
+def sent_events() -> float:
+    """How many events this process has published, in time or late."""
+    found = [REGISTRY.get_sample_value(metrics.ORDERED_EVENTS_SENT.name, {"is_late": text}) for text in TEXTS]
+    return sum(value or 0.0 for value in found)
 
 
 def test_nothing_is_sent_that_was_read_before_an_erasure_was_complete(
@@ -312,6 +329,79 @@ def test_nothing_is_sent_that_was_read_before_an_erasure_was_complete(
     found, _ = ordered(committed(topic, ORDERED_EVENTS))
     assert found == wanted
     publisher.close()
+
+
+def test_nothing_is_sent_by_a_publisher_that_froze_until_a_person_was_forgotten(
+    topic: str, database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Frozen after it looked for erasures: the database ends its session and so its lock, and the erasure goes on."""
+    commits = made_up(10, 5)
+    wanted = oracle(commits)
+    publisher = publisher_of(database, topic, tmp_path)
+    publish_all(publisher)
+    for rows in commits:
+        table = commit(tmp_path, rows)
+    gone = [one.lsn for one in wanted[:5]]
+    send = Transactions.send
+
+    with psycopg.connect(database, autocommit=True) as connection:
+
+        def frozen(*arguments: Any) -> None:
+            monkeypatch.setattr(Transactions, "send", send)
+            connection.execute(
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+                " WHERE application_name LIKE '%billing publisher'"
+            )
+            connection.execute(
+                "INSERT INTO erasures (erasure, account, person, key_id, reason, asked_by, erased_at)"
+                " VALUES (1, 'account-1', sha256('x'), 'k', 'asked', 'me', now())"
+            )
+            table.update({"value": "NULL"}, predicate=f"lsn IN ({', '.join(map(str, gone))})")
+            send(*arguments)
+
+        monkeypatch.setattr(Transactions, "send", frozen)
+        with pytest.raises(psycopg.OperationalError):
+            publisher.publish()
+        assert committed(topic, ORDERED_EVENTS) == []
+    publish_all(publisher)
+    found, repeats = ordered(committed(topic, ORDERED_EVENTS))
+    assert repeats == 0
+    assert found == [one for one in wanted if one.lsn not in gone]
+    publisher.close()
+
+
+def test_a_record_that_the_topic_does_not_take_is_reported_and_published_once_the_topic_takes_it(
+    topic: str, database: str, tmp_path: Path
+) -> None:
+    commits = made_up(10, 6)
+    wanted = oracle(commits)
+    # More than the topic takes, and much less once it is compressed; and as much, whatever is done with it.
+    values = {wanted[3].lsn: b"0" * (17 << 20), wanted[5].lsn: random.Random(1).randbytes(100_000)}
+    publisher = publisher_of(database, topic, tmp_path)
+    publish_all(publisher)
+    limit_records(topic, 90_000)
+    for rows in commits:
+        commit(tmp_path, rows, values=values)
+    with pytest.raises(KafkaException, match=f"{ORDERED_EVENTS} refuses .*max.message.bytes"):
+        publish_all(publisher)
+    assert max(messages_of(topic)) < wanted[5].sequence, "what follows waits for it"
+    limit_records(topic, 200_000)
+    publish_all(publisher)
+    assert sorted({*messages_of(topic)}) == [one.sequence for one in wanted]
+    publisher.close()
+
+
+def messages_of(bootstrap: str) -> list[int]:
+    """The sequence numbers on the topic."""
+    return [int(headers_of(message)["weir-sequence"]) for message in committed(bootstrap, ORDERED_EVENTS)]
+
+
+def limit_records(bootstrap: str, max_bytes: int) -> None:
+    """Change the topic's `max.message.bytes`."""
+    entry = ConfigEntry("max.message.bytes", str(max_bytes), incremental_operation=AlterConfigOpType.SET)
+    resource = ConfigResource(ConfigResource.Type.TOPIC, ORDERED_EVENTS, incremental_configs=[entry])
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin.incremental_alter_configs([resource])[resource].result()
 
 
 def test_a_journal_that_is_another_one_is_refused(topic: str, database: str, tmp_path: Path) -> None:

@@ -1,18 +1,32 @@
 """What `events.ordered` reads of the journal: where F changes, the times of accepted events, and some of the events.
 
-Memory is bounded however long events wait: files are read again, and of those read last only lsns and times are held.
+Files may overlap: those that were merged lie around others. So what follows a row is known as far as the first row of
+the next file that was not read yet. Memory is bounded however long events wait: files are read again, and of those read
+last only lsns and times are held, and the lsns at which F changes.
 """
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
+from itertools import chain
 
 import polars as pl
 from deltalake import DeltaTable
 
-from jobs.billing.ordered.order import KEY, Cursor, Generations, Wait, generations, keyed, waiting
+from jobs.billing.ordered.held import Ahead, HeldByFile, Planned, Soonest
+from jobs.billing.ordered.order import (
+    EVENTS,
+    FOREVER_US,
+    KEY,
+    Cursor,
+    Generations,
+    Wait,
+    generations,
+    keyed,
+    left,
+    waiting,
+)
 from jobs.journal.families import family
 from jobs.runtime.delta.rows_by_lsn import rows_of_file
 from jobs.streams import CatalogTopic
@@ -20,6 +34,13 @@ from metering.vocabulary import Disposition, Family
 
 MAX_ROWS_HELD = 1_000_000
 """Of which lsn and time are held, of the files read last: 16 bytes each."""
+MAX_RUNS_HELD = 200_000
+"""Of files not put in order yet, with F of each: 16 bytes. A file has one, or as many as F changes in it."""
+MAX_EVENTS_AHEAD = 200_000
+"""Of the generations that are sent, put in order at once and held for the next steps: 33 bytes each.
+
+And of what waits beyond them, by time, up to twice as many of 16 bytes: so a long wait is not read with each step.
+"""
 MAX_ROWS_PLANNED = 500_000
 """Of the files whose generations are put in order at once, if that makes one whole generation."""
 STATISTIC_US = 1_000
@@ -34,21 +55,21 @@ IS_EVENT = (
 """Accepted events, of any type, without heartbeats."""
 
 
-@dataclass(frozen=True)
-class Part:
-    """Of one file: EVENTS, and RUNS."""
-
-    events: pl.DataFrame
-    runs: pl.DataFrame
-
-
 class JournalParts:
     """The files of one version of the journal, those that may have rows from an lsn on, by lsn."""
 
-    def __init__(self, max_rows_held: int = MAX_ROWS_HELD) -> None:
-        self._max_rows_held = max_rows_held
-        self._held: OrderedDict[str, Part] = OrderedDict()
-        self._rows_held = 0
+    def __init__(
+        self,
+        max_rows_held: int = MAX_ROWS_HELD,
+        max_runs_held: int = MAX_RUNS_HELD,
+        max_events_ahead: int = MAX_EVENTS_AHEAD,
+    ) -> None:
+        self._events_held = HeldByFile(max_rows_held)
+        self._runs_held = HeldByFile(max_runs_held)
+        self._max_events_ahead = max_events_ahead
+        self._planned: Planned | None = None
+        self._ahead: Ahead | None = None
+        self._soonest: Soonest | None = None
         self._table: DeltaTable | None = None
         self._files = pl.DataFrame()
 
@@ -59,19 +80,34 @@ class JournalParts:
         if "max.event_time" not in files.columns:
             files = files.with_columns(pl.lit(None, pl.Datetime("us", "UTC")).alias("max.event_time"))
         self._files = files.filter(pl.col("max.lsn") >= first_lsn).sort("min.lsn")
+        paths = {*self._files["path"]}
+        self._events_held.retain(paths)
+        self._runs_held.retain(paths)
 
     def whole(
-        self, next_lsn: int, before_us: int, waits: Sequence[Wait], max_rows: int = MAX_ROWS_PLANNED
+        self, next_lsn: int, before_us: int, waits: tuple[Wait, ...], max_rows: int = MAX_ROWS_PLANNED
     ) -> Generations | None:
-        """The whole generations from `next_lsn` on: as many as `max_rows` have, but at least one; None without."""
+        """The whole generations from `next_lsn` on: as many as `max_rows` have, but at least one; None without.
+
+        The same ones as before for the same position.
+        """
+        planned = self._planned
+        if planned is not None and (planned.next_lsn, planned.before_us, planned.waits) == (next_lsn, before_us, waits):
+            return planned.whole
         runs: list[pl.DataFrame] = []
-        found, rows = None, 0
-        for path, count in self._files.filter(pl.col("max.lsn") >= next_lsn).select("path", "num_records").iter_rows():
-            runs.append(self._part(path).runs)
-            rows += count
-            if rows >= max_rows and (found := generations(_ordered(runs), next_lsn, before_us, waits)) is not None:
+        files = self._files.filter(pl.col("max.lsn") >= next_lsn).select(
+            "path", pl.col("num_records").cum_sum(), pl.col("min.lsn").shift(-1)
+        )
+        for path, rows, next_file_lsn in files.iter_rows():
+            runs.append(self._runs(path))
+            if rows < max_rows and next_file_lsn is not None:
+                continue
+            if (found := generations(_before(runs, next_file_lsn), next_lsn, before_us, waits)) is not None:
+                self._planned = Planned(next_lsn, before_us, waits, found)
                 return found
-        return generations(_ordered(runs), next_lsn, before_us, waits) if runs else None
+            # F has not moved: looking at each file would cost the square of their number.
+            max_rows = 2 * rows
+        return None
 
     def has_more_after(self, whole: Generations) -> bool:
         """Whether another generation than the one after these has begun in files that were not put in order yet."""
@@ -80,23 +116,44 @@ class JournalParts:
 
     def first(self, whole: Generations, waiting_from: int, after: Cursor | None, count: int) -> pl.DataFrame:
         """The first events (`keyed`) of these generations after a cursor, at most so many, in their order."""
-        found: pl.DataFrame | None = None
+        held = None if self._ahead is None else self._ahead.next(whole, waiting_from, after, count)
+        if held is not None:
+            return held
+        count_read = max(count, self._max_events_ahead)
+        events = self._read_first(whole, waiting_from, after, count_read)
+        self._ahead = Ahead(whole, waiting_from, after, events, is_all=len(events) < count_read)
+        return events.head(count)
+
+    def _read_first(self, whole: Generations, waiting_from: int, after: Cursor | None, count: int) -> pl.DataFrame:
+        nothing = pl.DataFrame(schema=EVENTS)
+        found = keyed(nothing, whole, after)
+        soonest = Soonest(whole.next_lsn, whole.watermark_us, FOREVER_US, nothing)
         has_new = pl.col("max.lsn") >= whole.first_lsn
-        for events in self._events(whole, has_new | _reaches(whole.before_us)):
-            of_file = keyed(events.filter(pl.col("lsn") >= waiting_from), whole, after)
-            found = of_file if found is None else pl.concat([found, of_file])
+        if self._soonest is not None and self._soonest.has_all_of(whole):
+            of_files = self._events(whole, has_new)
+            new = (events.filter(pl.col("lsn") >= whole.first_lsn) for _, events in of_files)
+            parts = chain([self._soonest.events], new)
+            soonest = replace(soonest, until_us=self._soonest.until_us)
+        else:
+            parts = chain(events for _, events in self._events(whole, has_new | _reaches(whole.before_us)))
+        for part in parts:
+            events = part.filter(pl.col("lsn") >= waiting_from)
+            found = pl.concat([found, keyed(events, whole, after)])
             if len(found) > 2 * count:
                 found = found.sort(KEY).head(count)
-        if found is None:
-            found = keyed(pl.DataFrame(schema={"lsn": pl.Int64, "event_us": pl.Int64}), whole, after)
+            soonest = soonest.with_more(left(events, whole), self._max_events_ahead)
+        self._soonest = soonest
         return found.sort(KEY).head(count)
 
     def waiting_from(self, whole: Generations, waiting_from: int) -> int:
         """The lowest lsn from `waiting_from` on of an event that comes after these generations; else their end."""
-        for events in self._events(whole, _reaches(whole.watermark_us)):
-            if (lowest := waiting(events.filter(pl.col("lsn") >= waiting_from), whole)) is not None:
-                return lowest
-        return whole.next_lsn
+        lowest = whole.next_lsn
+        for first_lsn, events in self._events(whole, _reaches(whole.watermark_us)):
+            if first_lsn > lowest:
+                break
+            found = waiting(events.filter(pl.col("lsn") >= waiting_from), whole)
+            lowest = lowest if found is None else min(lowest, found)
+        return lowest
 
     def within(self, lsns: pl.Series, max_bytes: int) -> tuple[pl.DataFrame, pl.DataFrame | None]:
         """`lsn` and `size`, bytes of the event, of these rows; and their CONTENT, if no more than `max_bytes`."""
@@ -123,21 +180,22 @@ class JournalParts:
         for path in self._files.filter(low < high)["path"]:
             yield rows_of_file(self._opened, path, pl.col("lsn").is_in(ordered.implode()), columns)
 
-    def _events(self, whole: Generations, condition: pl.Expr) -> Iterator[pl.DataFrame]:
-        for path in self._files.filter(pl.col("min.lsn") < whole.next_lsn, condition)["path"]:
-            yield self._part(path).events
+    def _events(self, whole: Generations, condition: pl.Expr) -> Iterator[tuple[int, pl.DataFrame]]:
+        """EVENTS of each file with rows before the end of these generations, with the file's first lsn, by that."""
+        files = self._files.filter(pl.col("min.lsn") < whole.next_lsn, condition)
+        for path, first_lsn in files.select("path", "min.lsn").iter_rows():
+            yield first_lsn, self._read(path, self._events_held)
 
-    def _part(self, path: str) -> Part:
-        if path in self._held:
-            self._held.move_to_end(path)
-            return self._held[path]
-        part = _part_of(self._opened, path)
-        self._held[path] = part
-        self._rows_held += len(part.events)
-        while self._rows_held > self._max_rows_held and len(self._held) > 1:
-            _, gone = self._held.popitem(last=False)
-            self._rows_held -= len(gone.events)
-        return part
+    def _runs(self, path: str) -> pl.DataFrame:
+        return self._read(path, self._runs_held)
+
+    def _read(self, path: str, wanted: HeldByFile) -> pl.DataFrame:
+        if (held := wanted.get(path)) is not None:
+            return held
+        events, runs = _events_and_runs(self._opened, path)
+        self._events_held.put(path, events)
+        self._runs_held.put(path, runs)
+        return events if wanted is self._events_held else runs
 
     @property
     def _opened(self) -> DeltaTable:
@@ -145,13 +203,15 @@ class JournalParts:
         return self._table
 
 
-def _part_of(table: DeltaTable, path: str) -> Part:
+def _events_and_runs(table: DeltaTable, path: str) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """EVENTS and RUNS of one file. A run ends also where rows of another file lie between."""
     columns = ("lsn", "topic", "disposition", "family", "type", "event_time", "frontier")
     rows = rows_of_file(table, path, pl.lit(value=True), columns).sort("lsn")
     frontier = pl.col("frontier").dt.epoch("us").alias("frontier_us")
-    changes = pl.col("frontier_us").ne_missing(pl.col("frontier_us").shift()) | (pl.int_range(pl.len()) == 0)
+    changes = pl.col("frontier_us").ne_missing(pl.col("frontier_us").shift())
+    follows = pl.col("lsn") == pl.col("lsn").shift() + 1
     events = rows.filter(IS_EVENT).select("lsn", pl.col("event_time").dt.epoch("us").alias("event_us"))
-    return Part(events, rows.select("lsn", frontier).filter(changes))
+    return events, rows.select("lsn", frontier).filter(changes | follows.ne_missing(other=True))
 
 
 def _reaches(instant_us: int) -> pl.Expr:
@@ -159,5 +219,7 @@ def _reaches(instant_us: int) -> pl.Expr:
     return (pl.col("max.event_time").dt.epoch("us") + STATISTIC_US >= instant_us).fill_null(value=True)
 
 
-def _ordered(runs: Sequence[pl.DataFrame]) -> pl.DataFrame:
-    return pl.concat(runs).sort("lsn")
+def _before(runs: Sequence[pl.DataFrame], end: int | None) -> pl.DataFrame:
+    """RUNS by lsn, those before the first row that was not read."""
+    ordered = pl.concat(runs).sort("lsn")
+    return ordered if end is None else ordered.filter(pl.col("lsn") < end)

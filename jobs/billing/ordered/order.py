@@ -15,6 +15,7 @@ import polars as pl
 
 NEVER_US = -(1 << 62)
 """The watermark while F is unknown, and the place of a late event among the times of its generation."""
+FOREVER_US = 1 << 62
 EVENTS = {"lsn": pl.Int64, "event_us": pl.Int64}
 RUNS = {"lsn": pl.Int64, "frontier_us": pl.Int64}
 KEY = ("generation", "order_us", "lsn")
@@ -93,18 +94,28 @@ def keyed(events: pl.DataFrame, whole: Generations, after: Cursor | None) -> pl.
         pl.when("is_late").then(pl.lit(NEVER_US, pl.Int64)).otherwise("event_us").alias("order_us"),
     )
     if after is not None:
-        generation, order_us, lsn = after
-        same = pl.col("generation") == generation
-        found = found.filter(
-            (pl.col("generation") > generation)
-            | (same & (pl.col("order_us") > order_us))
-            | (same & (pl.col("order_us") == order_us) & (pl.col("lsn") > lsn))
-        )
+        found = found.filter(comes_after(after))
     return found.select("lsn", "event_us", "is_late", "generation", "order_us")
+
+
+def comes_after(cursor: Cursor) -> pl.Expr:
+    """Whether an event (`keyed`) comes after the one at the cursor."""
+    generation, order_us, lsn = cursor
+    of_same = pl.col("generation") == generation
+    at_same = of_same & (pl.col("order_us") == order_us)
+    return (
+        (pl.col("generation") > generation)
+        | (of_same & (pl.col("order_us") > order_us))
+        | (at_same & (pl.col("lsn") > lsn))
+    )
+
+
+def left(events: pl.DataFrame, whole: Generations) -> pl.DataFrame:
+    """Of EVENTS those that wait for a later generation than these."""
+    return events.filter(pl.col("lsn") < whole.next_lsn, pl.col("event_us") >= whole.watermark_us)
 
 
 def waiting(events: pl.DataFrame, whole: Generations) -> int | None:
     """The lowest lsn of EVENTS that wait for a later generation than these; None where none does."""
-    waits = (pl.col("lsn") < whole.next_lsn) & (pl.col("event_us") >= whole.watermark_us)
-    lowest = events.filter(waits)["lsn"].min()
+    lowest = left(events, whole)["lsn"].min()
     return None if lowest is None else int(lowest)  # type: ignore[arg-type]  # of whole numbers

@@ -155,7 +155,7 @@ class OrderedPublisher(Sending):
         rows, contents = self._within_limits(found.head(self._step_events))
         is_cut = len(rows) < len(found)
         after = _cut_after(progress, rows) if is_cut else self._whole_after(progress, whole, len(rows))
-        records = [] if contents is None else _records(rows, contents, progress.sequence)
+        sent = None if contents is None else _with_contents(rows, contents, progress.sequence)
         with self._session().transaction():
             # Nobody is reported as forgotten between this look and the commit in Kafka.
             self._session().execute("LOCK TABLE erasures IN SHARE MODE")
@@ -164,12 +164,20 @@ class OrderedPublisher(Sending):
                 return progress, True
             if read_progress(self._session()) != progress:
                 raise Fenced(f"{topic} was moved by another publisher")
-            if records:
-                self._sender(topic).send(topic, records)
+            if sent is not None and len(sent):
+                self._sender(topic).send(topic, _records(sent), self._refuse_lost_lock)
             move(self._session(), progress, after, self._epoch)
-        for is_late, count in rows.group_by("is_late").len().iter_rows():
-            metrics.ORDERED_EVENTS_SENT.inc(count, is_late=str(is_late).lower())
+        if sent is not None:
+            for is_late, count in sent.group_by("is_late").len().iter_rows():
+                metrics.ORDERED_EVENTS_SENT.inc(count, is_late=str(is_late).lower())
         return after, is_cut or self._parts.has_more_after(whole)
+
+    def _refuse_lost_lock(self) -> None:
+        """Raises psycopg.Error where the lock is lost, as after a freeze of TIMEOUTS: people were forgotten since then.
+
+        It holds for as long again from now on, and Kafka aborts a transaction earlier than that.
+        """
+        self._session().execute("SELECT")
 
     def _within_limits(self, rows: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame | None]:
         """The first of the rows that have at most so many bytes together, at least one; and their content, or more.
@@ -212,15 +220,19 @@ def _cut_after(progress: Progress, rows: pl.DataFrame) -> Progress:
     return replace(progress, cursor=(generation, order_us, lsn), sequence=progress.sequence + len(rows))
 
 
-def _records(rows: pl.DataFrame, contents: pl.DataFrame, sequence: int) -> list[Record]:
-    """A record for each row that has an event; one that was erased, or is part of another row's event, has none.
+def _with_contents(rows: pl.DataFrame, contents: pl.DataFrame, sequence: int) -> pl.DataFrame:
+    """The rows that have an event; one that was erased, or is part of another row's event, has none.
 
     `sequence` is that of the last event before: each row has a number, also those without a record.
     """
     event_time = pl.from_epoch("event_us", "us").dt.strftime("%Y-%m-%dT%H:%M:%S%.6fZ").alias("event_time")
     numbered = rows.with_columns((pl.int_range(pl.len(), dtype=pl.Int64) + sequence + 1).alias("sequence"), event_time)
-    found = numbered.join(contents, on="lsn", how="inner", maintain_order="left").filter(pl.col("value").is_not_null())
-    texts = found.select(pl.col(name).cast(pl.String).cast(pl.Binary) for name in HEADERS.values()).iter_rows()
+    return numbered.join(contents, on="lsn", how="inner", maintain_order="left").filter(pl.col("value").is_not_null())
+
+
+def _records(events: pl.DataFrame) -> list[Record]:
+    """A record for each event, with its HEADERS."""
+    texts = events.select(pl.col(name).cast(pl.String).cast(pl.Binary) for name in HEADERS.values()).iter_rows()
     headers = [(CONTENT_TYPE, *zip(HEADERS, row, strict=True)) for row in texts]
-    keys = found.select(pl.coalesce("account", "source").cast(pl.Binary)).to_series()
-    return list(zip(keys, found["value"], headers, strict=True))
+    keys = events.select(pl.coalesce("account", "source").cast(pl.Binary)).to_series()
+    return list(zip(keys, events["value"], headers, strict=True))

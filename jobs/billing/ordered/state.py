@@ -34,13 +34,13 @@ BEHIND = """
 SELECT coalesce(greatest(extract(epoch FROM CASE
     WHEN next_position IS NULL OR (watermark IS NULL AND reached.frontier IS NOT NULL)
     THEN clock_timestamp() - wanted_at
-    ELSE reached.frontier - make_interval(secs => (waits #>> '{-1,1}')::float8) - watermark
+    ELSE reached.frontier - make_interval(secs => (waits #>> '{0,1}')::float8) - watermark
 END), 0), 0)
 FROM ordered_events,
      (SELECT max((progress ->> 'frontier')::timestamptz) AS frontier FROM jobs WHERE job = 'ingestion') AS reached
 """
-"""How many seconds the watermark is behind the frontier less the wait, or how long ago the topic was wanted that has
-not begun; no row where it is not wanted."""
+"""How many seconds the watermark is behind the frontier less the wait of the next generation, or how long ago the topic
+was wanted that has not begun; no row where it is not wanted."""
 
 
 @dataclass(frozen=True)
