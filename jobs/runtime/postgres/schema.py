@@ -20,6 +20,7 @@ from sqlalchemy.pool import NullPool
 from jobs.runtime.errors import Refused
 from jobs.runtime.postgres.address import SCHEMA_VARIABLE, in_schema, schema_of
 from jobs.runtime.postgres.api_reader import ensure_api_reader
+from jobs.runtime.postgres.job_roles import grant_to_jobs
 from jobs.runtime.postgres.own_schema import place, prepare_move
 from jobs.runtime.postgres.reader_role import ensure_reader
 from jobs.runtime.postgres.session import CONNECT_TIMEOUT_SECONDS
@@ -58,6 +59,7 @@ def _migrate(url: str, reader_password: str | None) -> None:
         driver, schema = _driver(config.attributes["connection"]), config.attributes["schema"]
         ensure_reader(driver, schema, reader_password)
         ensure_api_reader(driver, schema)
+        grant_to_jobs(driver, schema)
 
 
 @contextmanager
