@@ -40,7 +40,7 @@ LOST_COMMITS = 3
 POLL_SECONDS = 1.0
 PATIENCE_SECONDS = 600.0
 # Pairs that are cut at the end of a run must not time out while it is measured.
-CONFIG = {"jobs": {"joins": {"completion_timeout_seconds": 21_600}}}
+CONFIG = {"jobs": {"joins": {"completion_timeout_seconds": 21_600}, "billing": {"grace_seconds": 21_600}}}
 _BILLED = """
 SELECT md5(string_agg(billed::text, E'\n' ORDER BY billed::text)) FROM (
     SELECT window_start, account, model, meter, currency, price_version, unit_price, sum(quantity)
