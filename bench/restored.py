@@ -109,9 +109,13 @@ class _Bench:
             with psycopg.connect(stack.postgres_url) as database:
                 (size,) = database.execute("SELECT pg_database_size(current_database())").fetchone() or (0,)
         self.sizes = {"database_bytes": size, "tables_bytes": _bytes(self._folders.tables)}
-        first = self._older_database(before)
+        recoveries = [self._older_database(before)]
+        typer.echo(recoveries[-1], err=True)
         with running(self._data_dir, *self._options) as stack:
-            return [first, self._older_tables(stack, before), self._lost_commits(stack, before)]
+            for recover in (self._older_tables, self._lost_commits):
+                recoveries.append(recover(stack, before))
+                typer.echo(recoveries[-1], err=True)
+        return recoveries
 
     def _older_database(self, before: list[str]) -> Recovery:
         shutil.move(self._folders.database / "data", self._backup / "lost")

@@ -225,6 +225,7 @@ def test_viewers_see_nothing_before_they_sign_in_and_then_only_their_accounts(
         expect(other.get_by_text(sentence)).to_be_visible(timeout=60_000)
 
 
+@pytest.mark.long
 def test_other_secrets_of_signing_in_take_over_and_those_before_sign_nobody_in(
     seeded: str, browser: Browser, tmp_path: Path
 ) -> None:

@@ -173,7 +173,7 @@ def test_a_driver_that_starts_with_another_secret_works_with_its_executors_and_t
         return driver(jars, tmp_path, **cluster, **{"spark.authenticate.secret": secret})
 
     with starts(secrets[0]) as before, starts(secrets[1]) as after:
-        for one, own, other in ((before, *secrets), (after, *reversed(secrets))):
+        for one, own, other in ((before, secrets[0], secrets[1]), (after, secrets[1], secrets[0])):
             found = one.work()
             assert found["rows"] == 1000
             answer = memory_status(stranger, POD, found["port"], **knows, **{"spark.authenticate.secret": own})

@@ -121,7 +121,7 @@ class _Policy:
     roles: tuple[str, ...]
     job: tuple[str, ...] = ()
 
-    def create(self, relation: sql.Composable) -> sql.Composable:
+    def create(self, relation: sql.Composable) -> sql.Composed:
         rows = sql.SQL("job = ANY ({})").format(sql.Literal(list(self.job))) if self.job else sql.SQL("true")
         roles = sql.SQL(", ").join(map(sql.Identifier, self.roles)) if self.roles else sql.SQL("PUBLIC")
         return sql.SQL("CREATE POLICY {} ON {} FOR {} TO {} USING ({})").format(
