@@ -14,6 +14,8 @@ from jobs.runtime.postgres.ownership import Ownership
 
 PASSWORD = "of-a-job"
 _taken = Ownership.take
+_servers: set[str] = set()
+"""Ports of servers on which the roles were made."""
 
 
 def make_job_roles(url: str) -> None:
@@ -21,6 +23,7 @@ def make_job_roles(url: str) -> None:
     with psycopg.connect(url, autocommit=True) as server:
         for role in ROLES:
             server.execute(sql.SQL("CREATE ROLE {} LOGIN PASSWORD {}").format(sql.Identifier(role), PASSWORD))
+    _servers.add(str(conninfo_to_dict(url)["port"]))
 
 
 def url_of(url: str, role: str) -> str:
@@ -29,8 +32,9 @@ def url_of(url: str, role: str) -> str:
 
 
 def take_as_the_role(job: str, postgres_url: str, *arguments: Any, **options: Any) -> Ownership:
-    """`Ownership.take` as the job's role, where the address is the owner's; a rebuild stays the owner's."""
-    role = f"weir_{job}"
-    if role in ROLES and not options.get("is_alone") and conninfo_to_dict(postgres_url).get("user") == "weir":
+    """`Ownership.take` as the job's role, where that was made and the address is the owner's; a rebuild is not it."""
+    role, place = f"weir_{job}", conninfo_to_dict(postgres_url)
+    is_owners = place.get("user") == "weir" and str(place.get("port")) in _servers
+    if role in ROLES and is_owners and not options.get("is_alone"):
         postgres_url = url_of(postgres_url, role)
     return _taken(job, postgres_url, *arguments, **options)
