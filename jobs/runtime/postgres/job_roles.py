@@ -145,6 +145,22 @@ def grant_to_jobs(connection: psycopg.Connection[Any], schema: str) -> None:
             _guard(connection, (place, name), there, is_own=place == schema, has_policies=has_policies)
 
 
+def remove_policies(connection: psycopg.Connection[Any], schema: str) -> None:
+    """Leave row-level security as versions have it that know no such roles: of the owner's tables they are the owner's.
+
+    The roles keep what they may do with tables without row-level security.
+    """
+    for place, relations in ((schema, OWN), ("catalog", CATALOG)):
+        for name, has_policies in connection.execute(_RELATIONS, [place, list(relations)]).fetchall():
+            is_by_job = place == schema and name in BY_JOB
+            table = sql.Identifier(place, name)
+            for policy, _, _, _ in connection.execute(_POLICIES, [place, name]).fetchall():
+                if policy in _OURS or (is_by_job and policy == EVERYBODY_READS):
+                    connection.execute(sql.SQL("DROP POLICY {} ON {}").format(sql.Identifier(policy), table))
+            if is_by_job and has_policies:
+                connection.execute(sql.SQL("ALTER TABLE {} DISABLE ROW LEVEL SECURITY").format(table))
+
+
 def privileges(role: str, relation: str) -> tuple[str, ...]:
     """What `role` may do with `relation`, as words of GRANT."""
     may = ROLES[role]
@@ -192,7 +208,7 @@ def _guard(
         return
     wanted = _policies(_named(relation[1], is_own=is_own), there)
     table = sql.Identifier(*relation)
-    mine = {policy.name for policy in wanted} | {READ_POLICY, WRITE_POLICY, *(_of(role) for role in ROLES)}
+    mine = {policy.name for policy in wanted} | _OURS
     stored = {
         (name, command, tuple(sorted(roles)))
         for name, command, roles, _ in connection.execute(_POLICIES, list(relation)).fetchall()
@@ -218,6 +234,9 @@ def _policies(relation: str, there: Sequence[str]) -> list[_Policy]:
 
 def _of(role: str) -> str:
     return f"of_{role.removeprefix('weir_')}"
+
+
+_OURS = {READ_POLICY, WRITE_POLICY, *map(_of, ROLES)}
 
 
 def _named(relation: str, *, is_own: bool) -> str:
