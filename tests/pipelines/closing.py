@@ -24,7 +24,6 @@ from jobs.queries.invoices import stored_invoices
 from jobs.runtime.postgres.meters_table import declare
 from metering.invoice_verification import wrong_account, wrong_numbers
 from metering.meters import Meter
-from tests.job_roles import url_of
 from tests.pipelines.billing import Price, bill, usage_row
 
 OCTOBER, NOVEMBER, DECEMBER = (date(2026, month, 1) for month in (10, 11, 12))
@@ -135,7 +134,7 @@ class Books:
         **terms: Any,
     ) -> list[Mapping[str, Any]]:
         """The rows of `weir close`."""
-        where = (url_of(self.database, "weir_close"), self.terms(month, **terms), self.audit, accounts)
+        where = (self.database, self.terms(month, **terms), self.audit, accounts)
         return list(Close(*where, is_dry_run=is_dry_run, account_batch=account_batch, series=series).run())
 
     def leave_open(self, month: date, *what: Open) -> list[Mapping[str, Any]]:

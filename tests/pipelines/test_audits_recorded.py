@@ -49,7 +49,6 @@ from jobs.runtime.kafka.access import KafkaAccess
 from jobs.streams import EVENTS_TOPIC, Table
 from tests.clocks import HandClock
 from tests.dashboard.reader import reader_url
-from tests.job_roles import url_of
 from tests.simulation.applications import simulated
 from tests.simulation.calls import Fault
 from tests.simulation.left import left_by
@@ -72,7 +71,7 @@ class Audited:
 
     def audit(self, *, asked: Scope = EVERYTHING, appends: bool = True, wait_seconds: float = 60) -> Audit:
         """One whose rows are folded as soon as it waits for that."""
-        where = (self.spark, str(self.world.tables), url_of(self.world.database, "weir_audit"))
+        where = (self.spark, str(self.world.tables), self.world.database)
         return Audit(*where, HandClock(NOW), asked, appends, wait_seconds, self._told if wait_seconds else _silent)
 
     def _told(self, text: str) -> None:

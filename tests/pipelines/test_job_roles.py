@@ -7,29 +7,44 @@ That it may do all that its application does is seen by every other test: driver
 from __future__ import annotations
 
 import runpy
-from datetime import date
+from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
 
 import psycopg
+import pyarrow as pa
 import pytest
 from psycopg import sql
 
 from catalog.file import CatalogFile
 from catalog.store import store
+from jobs.joins.price_ladders import PriceLadders
 from jobs.retention.analytics import retain_analytics
 from jobs.retention.days import Retention
 from jobs.retention.rows import retain_rows
 from jobs.retention.webhooks import retain_webhooks
 from jobs.runtime.errors import Fenced
+from jobs.runtime.postgres.exits import record_exit
 from jobs.runtime.postgres.job_roles import BY_JOB, ROLES, privileges
 from jobs.runtime.postgres.ownership import Ownership
 from jobs.runtime.postgres.relations import CATALOG, OWN, SECRET
 from jobs.runtime.postgres.schema import migrate
 from jobs.tables_read import refuse_tables_not_read
+from metering.vocabulary import End
 from tests.job_roles import url_of
 
 TESTED = runpy.run_path(str(Path(__file__).parents[2] / "charts/weir/files/bill_one_event.py"))["CATALOG"]
+VERSION = {
+    "lsn": 7,
+    "plan": "p",
+    "model": "m",
+    "meter": "requests",
+    "currency": "EUR",
+    "unit_price": None,
+    "effective_from": datetime(2026, 11, 1, tzinfo=UTC),
+    "deleted": False,
+    "terms": '{"tiers": [{"up_to": "1000", "unit_price": "2"}, {"unit_price": "1"}]}',
+}
 WORDS = ("SELECT", "INSERT", "UPDATE", "DELETE", "TRUNCATE", "REFERENCES", "TRIGGER")
 PRIVILEGES = """
 SELECT relname, word FROM pg_class, unnest(%(words)s::text[]) AS word
@@ -89,8 +104,7 @@ def _relations(owner: psycopg.Connection[Any], schema: str, relations: tuple[str
         ("weir_billing", "UPDATE catalog.prices SET unit_price = 0"),
         ("weir_ingestion", "INSERT INTO corrections DEFAULT VALUES"),
         ("weir_joins", "DELETE FROM price_ladders"),
-        ("weir_close", "UPDATE invoices SET total = 0"),
-        ("weir_audit", "UPDATE usage_windows SET quantity = 0"),
+        ("weir_retain", "DELETE FROM usage_windows"),
         ("weir_compact", "DELETE FROM batches"),
         ("weir_test", "SELECT * FROM api_keys"),
         ("weir_analytics", "SELECT * FROM webhook_secrets"),
@@ -129,8 +143,24 @@ def test_a_role_moves_no_position_and_ends_no_epoch_of_another_application(datab
     with psycopg.connect(url_of(database, "weir_billing")) as session:
         # It may lock the list of who was forgotten, so that it publishes nobody, and change none of it.
         session.execute("LOCK TABLE erasures IN SHARE MODE")
-        assert session.execute("UPDATE erasures SET reason = 'q'").rowcount == 0
+        with pytest.raises(psycopg.errors.InsufficientPrivilege):
+            session.execute("UPDATE erasures SET reason = 'q'")
+    with psycopg.connect(url_of(database, "weir_retain"), autocommit=True) as session:
+        # It waits for a driver that stops, and changes nothing of its row.
+        assert session.execute("SELECT job FROM jobs WHERE job = 'billing' FOR UPDATE").fetchone() == ("billing",)
+        with pytest.raises(psycopg.errors.InsufficientPrivilege):
+            session.execute("UPDATE jobs SET config = '{}'")
     billing.close()
+
+
+def test_what_drivers_write_on_other_sessions_is_theirs_too(database: str) -> None:
+    stored = pa.table({name: [value] for name, value in VERSION.items()})
+    PriceLadders(url_of(database, "weir_joins")).store(stored)
+    record_exit(url_of(database, "weir_joins"), "joins", End.CRASHED, "it was a test")
+    record_exit(url_of(database, "weir_joins"), "billing", End.CRASHED, "it is not joins'")
+    with psycopg.connect(database) as owner:
+        assert owner.execute("SELECT price_version FROM price_ladders").fetchall() == [(7,)]
+        assert owner.execute("SELECT job FROM exits").fetchall() == [("joins",)]
 
 
 def test_retention_compaction_and_helms_test_do_their_work_with_their_roles(database: str, tmp_path: Path) -> None:

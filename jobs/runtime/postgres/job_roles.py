@@ -30,7 +30,7 @@ class JobRole:
     reads: tuple[str, ...] = ()
     """Of what the dashboard's role does not see."""
     locks: tuple[str, ...] = ()
-    """Tables that it locks against changes and cannot change: row-level security shows its updates no row."""
+    """Tables that it locks, or rows of, and cannot change: row-level security refuses what an update makes of a row."""
     uses: tuple[str, ...] = ()
     """Sequences."""
 
@@ -76,16 +76,10 @@ ROLES: Mapping[str, JobRole] = {
         appends=_CALLS,
         reads=("erasures", *_CALLED),
     ),
-    "weir_audit": JobRole(writes=("audits",), reads=("activity_log", "erasures")),
-    "weir_close": JobRole(
-        writes=("audits",),
-        appends=("invoice_events", "invoice_lines", "invoices", *_CALLS),
-        reads=("activity_log", "erasures", *_CALLED),
-    ),
     "weir_compact": JobRole(),
-    # Of analytics it asks whether that runs, and locks its row meanwhile.
+    # It asks whether analytics runs, and locks its row meanwhile.
     "weir_retain": JobRole(
-        jobs=("analytics",),
+        locks=("jobs",),
         writes=(
             *("analytics_panes", "analytics_patterns", "analytics_views", "batches", "exits", "isolated_records"),
             *("pattern_matches", "pattern_outcomes", "portal_invalidations", "sessions", "sources"),
@@ -99,9 +93,9 @@ ROLES: Mapping[str, JobRole] = {
         writes=(*(f"catalog.{name}" for name in ("accounts", "limits", "plans", "prices")), "catalog_outbox")
     ),
 }
-"""The one table of grants. Setup, `weir rebuild` and commands of people write as the owner."""
+"""The one table of grants. Setup, audits, closes, rebuilds and commands of people write as the owner."""
 
-READ_POLICY, WRITE_POLICY, EVERYBODY_READS = "jobs_read", "jobs_write", "reads_everything"
+READ_POLICY, WRITE_POLICY, LOCK_POLICY, EVERYBODY_READS = "jobs_read", "jobs_write", "jobs_lock", "reads_everything"
 _EXISTING = "SELECT rolname FROM pg_roles WHERE rolname = ANY (%s) ORDER BY 1"
 _RELATIONS = """
 SELECT relname, relrowsecurity FROM pg_class
@@ -124,9 +118,10 @@ class _Policy:
     def create(self, relation: sql.Composable) -> sql.Composed:
         rows = sql.SQL("job = ANY ({})").format(sql.Literal(list(self.job))) if self.job else sql.SQL("true")
         roles = sql.SQL(", ").join(map(sql.Identifier, self.roles)) if self.roles else sql.SQL("PUBLIC")
-        return sql.SQL("CREATE POLICY {} ON {} FOR {} TO {} USING ({})").format(
+        created = sql.SQL("CREATE POLICY {} ON {} FOR {} TO {} USING ({})").format(
             sql.Identifier(self.name), relation, sql.SQL(self.command), roles, rows
         )
+        return created + sql.SQL(" WITH CHECK (false)") if self.name == LOCK_POLICY else created
 
 
 def grant_to_jobs(connection: psycopg.Connection[Any], schema: str) -> None:
@@ -225,7 +220,9 @@ def _guard(
 
 def _policies(relation: str, there: Sequence[str]) -> list[_Policy]:
     writers = tuple(role for role in there if relation in (*ROLES[role].writes, *ROLES[role].appends))
+    lockers = tuple(role for role in there if relation in ROLES[role].locks)
     written = [_Policy(WRITE_POLICY, "ALL", writers)] if writers else []
+    written += [_Policy(LOCK_POLICY, "UPDATE", lockers)] if lockers else []
     if relation in BY_JOB:
         own = [_Policy(_of(role), "ALL", (role,), ROLES[role].jobs) for role in there if ROLES[role].jobs]
         return [_Policy(EVERYBODY_READS, "SELECT", ()), *own, *written]
@@ -236,7 +233,7 @@ def _of(role: str) -> str:
     return f"of_{role.removeprefix('weir_')}"
 
 
-_OURS = {READ_POLICY, WRITE_POLICY, *map(_of, ROLES)}
+_OURS = {READ_POLICY, WRITE_POLICY, LOCK_POLICY, *map(_of, ROLES)}
 
 
 def _named(relation: str, *, is_own: bool) -> str:
