@@ -16,12 +16,14 @@ from hypothesis import settings
 from pyspark.sql import SparkSession
 
 import laptop.ports
+from jobs.runtime.postgres.ownership import Ownership
 from jobs.runtime.postgres.schema import migrate
 from jobs.runtime.spark import spark_session
 from laptop.class_archive import submit_arguments
 from laptop.database import embedded_database
 from laptop.jars import connector_jars
 from tests.few_in_ci import leave_to_long
+from tests.job_roles import make_job_roles, take_as_the_role
 from tests.ports import claim_ports
 
 # How long one example takes says how busy the machine is, and nothing about the rule.
@@ -75,11 +77,18 @@ def spark(jars: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Spar
 def postgres_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """A running, migrated database of a server that lives as long as the test run. Shared: write to `database`."""
     with embedded_database(tmp_path_factory.mktemp("postgres"), timeout_seconds=120) as url:
+        make_job_roles(url)
         migrate(url)
         with psycopg.connect(_named(url, "postgres"), autocommit=True) as server:
             # A template nobody connects to: making a test's database from it takes 30 ms, not a migration.
             server.execute(f"CREATE DATABASE {TEMPLATE} TEMPLATE weir")
         yield url
+
+
+@pytest.fixture(autouse=True)
+def drivers_have_roles(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A driver that a test starts writes as its application's role: a grant that is missing fails the test."""
+    monkeypatch.setattr(Ownership, "take", take_as_the_role)
 
 
 @pytest.fixture

@@ -59,11 +59,12 @@ def render(
     api_versions: tuple[str, ...] = (),
     chart: Path = CHART,
     kubernetes: str = KUBERNETES,
+    is_upgrade: bool = False,
 ) -> list[Object]:
     """The objects that values files (names in `values/`), and then `values`, render to. Raises HelmRefused."""
     arguments = [argument for name in files for argument in ("--values", str(VALUES / name))]
     arguments += [argument for version in api_versions for argument in ("--api-versions", version)]
-    arguments += ["--kube-version", kubernetes]
+    arguments += ["--kube-version", kubernetes, *(["--is-upgrade"] if is_upgrade else [])]
     text = run_helm(
         "template", release, str(chart), "--namespace", "metering", *arguments, "--values", "-", values=values
     )

@@ -527,14 +527,15 @@ def test_nodes_are_drained_one_driver_at_a_time() -> None:
     assert budgets["weir-api"]["spec"]["maxUnavailable"] == 1
 
 
-def notes(tmp_path: Path, example: str, values: dict[str, Any] | None = None) -> str:
+def notes(tmp_path: Path, example: str, values: dict[str, Any] | None = None, *, is_upgrade: bool = False) -> str:
     """What NOTES.txt would print; `helm template` leaves it out, so it is rendered into an object of its own."""
     chart = tmp_path / "weir"
     shutil.copytree(CHART, chart)
     document = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "notes"}}
     text = yaml.safe_dump(document) + 'data: {text: {{ include "weir.notes" . | toJson }}}\n'
     (chart / "templates" / "notes.yaml").write_text(text, encoding="utf-8")
-    said: str = of_kind(render(example, values=values, chart=chart), "ConfigMap")["notes"]["data"]["text"]
+    rendered = render(example, values=values, chart=chart, is_upgrade=is_upgrade)
+    said: str = of_kind(rendered, "ConfigMap")["notes"]["data"]["text"]
     return said
 
 
@@ -542,6 +543,12 @@ def test_the_notes_list_the_next_steps(tmp_path: Path) -> None:
     said = notes(tmp_path, "quickstart.yaml")
     for step in ("helm -n metering test weir", "get sparkapplications", "port-forward service/weir-dashboard"):
         assert step in said
+
+
+def test_the_notes_of_an_upgrade_say_what_closes_the_way_back(tmp_path: Path) -> None:
+    words = "`batches` of ingestion"
+    assert words in notes(tmp_path / "upgrade", "production.yaml", is_upgrade=True)
+    assert words not in notes(tmp_path / "install", "production.yaml")
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -124,9 +124,11 @@ def provider() -> Iterator[str]:
 
 
 @contextmanager
-def dashboard(environment: dict[str, str], folder: Path, end: signal.Signals = signal.SIGTERM) -> Iterator[str]:
+def dashboard(
+    environment: dict[str, str], folder: Path, end: signal.Signals = signal.SIGTERM, port: int | None = None
+) -> Iterator[str]:
     """A dashboard as it is deployed, ended by a signal; gives its address."""
-    port = free_port()
+    port = port or free_port()
     address = f"http://localhost:{port}"
     command = [sys.executable, "-m", "dashboard", "--server.headless=true", f"--server.port={port}"]
     given = {"WEIR_OIDC_REDIRECT_URI": f"{address}/oauth2callback", **environment}
@@ -221,3 +223,34 @@ def test_viewers_see_nothing_before_they_sign_in_and_then_only_their_accounts(
         other = browser.new_context().new_page()
         sign_in(other, served, user)
         expect(other.get_by_text(sentence)).to_be_visible(timeout=60_000)
+
+
+@pytest.mark.long
+def test_other_secrets_of_signing_in_take_over_and_those_before_sign_nobody_in(
+    seeded: str, browser: Browser, tmp_path: Path
+) -> None:
+    port, user = free_port(), User(sub="ada", claims={"email": "ada@example.com", "weir_accounts": ["acme"]})
+    page = browser.new_page()
+    page.set_default_timeout(60_000)
+    with run_server_in_thread(port=free_port(), require_client_registration=True, user_claims=[user]) as server:
+        provider = f"http://localhost:{server.server_port}"
+        returns = {"redirect_uris": [f"http://localhost:{port}/oauth2callback"]}
+        first, second = (httpx.post(f"{provider}/oauth2/clients", json=returns).json() for _ in range(2))
+
+        def pod(client_id: str, client_secret: str, cookie: str) -> AbstractContextManager[str]:
+            oidc = {"CLIENT_ID": client_id, "CLIENT_SECRET": client_secret, "COOKIE_SECRET": cookie * 32}
+            given = {**oidc, "METADATA_URL": f"{provider}/.well-known/openid-configuration"}
+            return dashboard({f"WEIR_OIDC_{name}": value for name, value in given.items()}, tmp_path, port=port)
+
+        with pod(first["client_id"], first["client_secret"], "c") as address:
+            sign_in(page, address, "ada")
+            expect(page.get_by_text("Only acme")).to_be_visible(timeout=60_000)
+        with pod(second["client_id"], second["client_secret"], "d") as address:
+            page.goto(address)
+            expect(page.get_by_text("Sign in to see usage and bills.")).to_be_visible(timeout=60_000)
+            sign_in(page, address, "ada")
+            expect(page.get_by_text("Only acme")).to_be_visible(timeout=60_000)
+        with pod(second["client_id"], first["client_secret"], "e") as address:
+            sign_in(page, address, "ada")
+            page.goto(address)
+            expect(page.get_by_text("Sign in to see usage and bills.")).to_be_visible(timeout=60_000)

@@ -14,7 +14,8 @@ from psycopg.conninfo import make_conninfo
 from jobs.runtime.errors import Fenced
 from jobs.runtime.postgres.address import in_schema
 from jobs.runtime.postgres.ownership import Ownership
-from jobs.runtime.postgres.schema import schema_is_current
+from jobs.runtime.postgres.reader_role import ROLE
+from jobs.runtime.postgres.schema import migrate, schema_is_current
 
 PAGE = Path(__file__).parents[2] / "docs/how-to/rotate-secrets.md"
 WRITE = """
@@ -64,6 +65,21 @@ def test_a_driver_with_the_second_role_takes_over_from_one_with_the_first_and_lo
         assert cursor.execute("SELECT next_position FROM positions WHERE job = 'billing'").fetchone() == (8,)
     for owned in (before, after, again):
         owned.close()
+
+
+def test_the_dashboards_role_gets_its_next_password_by_a_migration_and_whoever_reads_goes_on(database: str) -> None:
+    migrate(database, "the first")
+    reader = make_conninfo(database, user=ROLE)
+    with psycopg.connect(reader, password="the first", autocommit=True) as before:
+        migrate(database, "the second")
+        assert before.execute("SELECT count(*) FROM weir.usage_windows").fetchone() == (0,)
+        with pytest.raises(psycopg.OperationalError, match="password authentication failed"):
+            psycopg.connect(reader, password="the first")
+        with psycopg.connect(reader, password="the second") as after:
+            assert after.execute("SELECT count(*) FROM weir.usage_windows").fetchone() == (0,)
+        # A migration without a password leaves it as it is.
+        migrate(database)
+        psycopg.connect(reader, password="the second").close()
 
 
 def test_a_driver_that_runs_outlives_a_new_password_of_its_role(database: str, second: str) -> None:

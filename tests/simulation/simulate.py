@@ -14,6 +14,7 @@ import psycopg
 
 from jobs.runtime.postgres.schema import migrate
 from laptop.database import embedded_database
+from tests.job_roles import make_job_roles
 from tests.simulation.applications import simulated
 from tests.simulation.history import drawn
 from tests.simulation.oracle import differences
@@ -113,5 +114,6 @@ def quick_database(folder: Path) -> Iterator[str]:
         with psycopg.connect(url, autocommit=True) as connection:
             connection.execute("ALTER SYSTEM SET fsync = off")
             connection.execute("SELECT pg_reload_conf()")
+        make_job_roles(url)
         migrate(url)
         yield url

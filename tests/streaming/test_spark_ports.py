@@ -11,7 +11,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -158,6 +158,28 @@ def test_a_driver_without_executors_listens_on_the_loopback_address_alone_and_an
             with pytest.raises(Py4JJavaError):
                 memory_status(stranger, address, found["port"])
         assert one.work()["rows"] == 1000
+
+
+@pytest.mark.long
+def test_a_driver_that_starts_with_another_secret_works_with_its_executors_and_the_one_before_opens_nothing(
+    stranger: JavaGateway, jars: Path, tmp_path: Path
+) -> None:
+    """As docs/how-to/rotate-secrets.md says: driver and executors of a job start together, beside those of others."""
+    cluster = {"spark.master": "local-cluster[1,1,512]", "spark.executor.memory": "512m"}
+    knows = {**ENCRYPTION, "spark.authenticate": "true"}
+    secrets = (SECRET, SECRET[::-1])
+
+    def starts(secret: str) -> AbstractContextManager[Driver]:
+        return driver(jars, tmp_path, **cluster, **{"spark.authenticate.secret": secret})
+
+    with starts(secrets[0]) as before, starts(secrets[1]) as after:
+        for one, own, other in ((before, secrets[0], secrets[1]), (after, secrets[1], secrets[0])):
+            found = one.work()
+            assert found["rows"] == 1000
+            answer = memory_status(stranger, POD, found["port"], **knows, **{"spark.authenticate.secret": own})
+            assert "BlockManagerId" in answer
+            with pytest.raises(Py4JJavaError):
+                memory_status(stranger, POD, found["port"], **knows, **{"spark.authenticate.secret": other})
 
 
 @pytest.mark.long

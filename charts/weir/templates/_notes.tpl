@@ -37,6 +37,13 @@ Weir {{ .Chart.AppVersion }} is installed in namespace {{ $ns }}.
 {{- end }}
 {{- end }}
 
+{{- if .Release.IsUpgrade }}
+
+To go back, see docs/how-to/upgrade.md#going-back before you turn anything on: what an earlier version would bill or read
+wrongly closes the way. `batches` of ingestion (on unless you set it to false) closes that to a schema before 0064 for 35
+days after the last record with several events.
+{{- end }}
+
 If an application shows no state at all, the Spark Operator does not watch this namespace: add {{ $ns }} to its
 spark.jobNamespaces. If one is SUBMISSION_FAILED or fails again and again, its events and its driver's log say why:
 

@@ -14,6 +14,7 @@ from alembic.script import ScriptDirectory
 from alembic.util import CommandError
 
 from jobs.runtime.errors import Refused
+from jobs.runtime.postgres.job_roles import remove_policies
 from jobs.runtime.postgres.schema import migrator
 
 OLDEST = "0037"
@@ -370,6 +371,7 @@ def downgrade(url: str, revision: str, newest_batch: datetime | None = None) -> 
         lost = [
             row[0] for loss in LOSSES if loss.revision in reached and (row := driver.execute(loss.found).fetchone())
         ]
+        remove_policies(driver, config.attributes["schema"])
         command.downgrade(config, revision)
     return lost
 

@@ -20,6 +20,7 @@ from sqlalchemy.pool import NullPool
 from jobs.runtime.errors import Refused
 from jobs.runtime.postgres.address import SCHEMA_VARIABLE, in_schema, schema_of
 from jobs.runtime.postgres.api_reader import ensure_api_reader
+from jobs.runtime.postgres.job_roles import grant_to_jobs
 from jobs.runtime.postgres.own_schema import place, prepare_move
 from jobs.runtime.postgres.reader_role import ensure_reader
 from jobs.runtime.postgres.session import CONNECT_TIMEOUT_SECONDS
@@ -27,6 +28,9 @@ from jobs.runtime.postgres.session import CONNECT_TIMEOUT_SECONDS
 MIGRATIONS = Path(__file__).with_name("migrations")
 MIGRATION_ATTEMPTS = 5
 PAUSE_SECONDS = 1.0
+LOCK_TIMEOUT = "20s"
+"""Longer than a driver that hangs in a transaction lasts (`ownership.IDLE_IN_TRANSACTION_LIMIT`)."""
+_CONTENDED = (psycopg.errors.DeadlockDetected, psycopg.errors.LockNotAvailable)
 MIGRATION_LOCK = 0x57656972
 """Key of the advisory lock that lets one process migrate at a time: "Weir" in ASCII."""
 
@@ -39,15 +43,16 @@ def migrate(url: str, reader_password: str | None = None) -> None:
     refuses, Refused where the schema cannot be used.
 
     Drivers that run meanwhile lock tables in another order. Where the server ends this session for a deadlock with one,
-    it begins again, up to MIGRATION_ATTEMPTS times.
+    or a table is not free within LOCK_TIMEOUT, it begins again, up to MIGRATION_ATTEMPTS times: whoever comes after a
+    migration that waits for a lock waits for it, too.
     """
     for left in reversed(range(MIGRATION_ATTEMPTS)):
         try:
             _migrate(url, reader_password)
             return
-        except (DBAPIError, psycopg.errors.DeadlockDetected) as error:
+        except (DBAPIError, *_CONTENDED) as error:
             cause = error.orig if isinstance(error, DBAPIError) else error
-            if left == 0 or not isinstance(cause, psycopg.errors.DeadlockDetected):
+            if left == 0 or not isinstance(cause, _CONTENDED):
                 raise
             time.sleep(PAUSE_SECONDS)
 
@@ -58,6 +63,7 @@ def _migrate(url: str, reader_password: str | None) -> None:
         driver, schema = _driver(config.attributes["connection"]), config.attributes["schema"]
         ensure_reader(driver, schema, reader_password)
         ensure_api_reader(driver, schema)
+        grant_to_jobs(driver, schema)
 
 
 @contextmanager
@@ -71,6 +77,7 @@ def migrator(url: str) -> Iterator[Config]:
         prepare_move(connection, schema)
     with _engine(url).begin() as connection:
         connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": MIGRATION_LOCK})
+        connection.execute(text(f"SET LOCAL lock_timeout = '{LOCK_TIMEOUT}'"))
         place(_driver(connection), schema)
         config = _config()
         config.attributes.update(connection=connection, schema=schema)
