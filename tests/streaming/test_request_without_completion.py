@@ -11,6 +11,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from jobs.analytics.pipeline import JOB as ANALYTICS
+from jobs.ingestion.config import IngestionConfig
 from jobs.joins.config import JoinsConfig
 from jobs.joins.pipeline import JOB as JOINS
 from jobs.joins.sink import UsageSink
@@ -25,10 +26,11 @@ from jobs.stack import load_stack_config
 from jobs.streams import Table
 from metering.vocabulary import EventType
 from tests.pipelines.pattern_rows import standing
-from tests.streaming.journals import Journal, at, environment, event, heartbeat
+from tests.streaming.journals import WRITTEN, Journal, at, environment, event, heartbeat
 
 TIMEOUT_SECONDS = 120
 JOINS_CONFIG = JoinsConfig(completion_timeout_seconds=TIMEOUT_SECONDS).settled((), is_new=True)
+DECLARED = [field for field in IngestionConfig().validator().fields if field.name not in WRITTEN.names]
 ANALYTICS_CONFIG = load_stack_config(Path("examples/patterns.yaml")).jobs.analytics
 
 
@@ -36,7 +38,7 @@ class Drivers:
     """Joins and analytics, which read whatever the journal has."""
 
     def __init__(self, spark: SparkSession, database: str, tables: Path) -> None:
-        self.database, self.tables, self.journal = database, tables, Journal(tables)
+        self.database, self.tables, self.journal = database, tables, Journal(tables, declared=DECLARED)
         where = environment(database, tables)
 
         def context(job: str, config: Any) -> Context[Any]:
