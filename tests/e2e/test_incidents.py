@@ -50,7 +50,8 @@ def watching(tmp_path: Path) -> Iterator[Stack]:
     try:
         yield running_stack(data_dir)
     finally:
-        weir_at(data_dir, "down")
+        stopped = weir_at(data_dir, "down")
+    assert stopped.returncode == 0, stopped.stdout + stopped.stderr
 
 
 def value_of(stack: Stack, statement: str, *of: Any) -> Any:
