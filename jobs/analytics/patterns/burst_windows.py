@@ -97,8 +97,8 @@ def _with_before(large: pl.DataFrame, windows: pl.DataFrame, burst: Burst) -> pl
     over = burst.over // _MICROSECOND
 
     def up_to(instant: pl.Expr) -> pl.Series:
-        asked = large.select(_KEY, instant.alias("at")).with_row_index("place").sort("at")
-        joined = asked.join_asof(
+        instants = large.select(_KEY, instant.alias("at")).with_row_index("place").sort("at")
+        joined = instants.join_asof(
             sums.rename({WINDOW: "at"}),
             on="at",
             by=_KEY,
