@@ -36,6 +36,12 @@ def traffic(
     truth: Annotated[
         Path | None, typer.Option("--truth", help="Write the expected result to this file, as JSON.")
     ] = None,
+    incidents: Annotated[
+        bool,
+        typer.Option(
+            "--incidents", help="Plant retry storms, leaked keys and crossed limits, some late and some twice, too."
+        ),
+    ] = False,
     data_dir: DataDir = DEFAULT_DATA_DIR,
 ) -> None:
     """Apply a catalog of its own, send traffic with every kind of trouble, and write down the expected result.
@@ -47,7 +53,9 @@ def traffic(
     from traffic.truth import write
 
     with telling("Traffic …") as tell:
-        written = run_traffic(running_deployment(data_dir), events=events, rate=rate, seed=seed, tell=tell)
+        written = run_traffic(
+            running_deployment(data_dir), events=events, rate=rate, seed=seed, tell=tell, has_incidents=incidents
+        )
     for trouble in written["left_out"]:
         typer.echo(f"Left out, because this stack's configuration leaves its bill uncertain: {trouble}", err=True)
     if truth is not None:
@@ -58,10 +66,15 @@ def traffic(
     )
 
 
-def run_traffic(stack: Deployment, *, events: int, rate: float, seed: int | None, tell: Tell) -> Truth:
-    """Catalog, traffic, truth. Raises CannotRun when a bill would be uncertain, or it could not be sent in time."""
+def run_traffic(
+    stack: Deployment, *, events: int, rate: float, seed: int | None, tell: Tell, has_incidents: bool = False
+) -> Truth:
+    """Catalog, with the limits that incidents cross, traffic, truth.
+
+    Raises CannotRun when a bill would be uncertain, or it could not be sent in time.
+    """
     from cli.redrive.offline import ingestion_of
-    from cli.traffic_catalog import change_late, tell_catalog, wait_until_journalled
+    from cli.traffic_catalog import change_late, tell_catalog, tell_limits, wait_until_journalled
     from cli.traffic_sending import send
     from deployment.kafka_client import kafka_client
     from traffic.generate import begin, catalog_of, generate
@@ -77,6 +90,8 @@ def run_traffic(stack: Deployment, *, events: int, rate: float, seed: int | None
     catalog = catalog_of(seed, _now_ms(), placement.policy.priced, knows_attributes=placement.policy.knows_attributes)
     late = late_changes(catalog)
     tell_catalog(stack, late, tell)
+    if has_incidents:
+        tell_limits(stack, catalog)
     start_ms = _now_ms() + round(PREPARING_SECONDS * 1000)
     beginning = begin(seed=seed, start_ms=start_ms, records=events, placement=placement, catalog=catalog)
     journalled = send(beginning.records, placement.slack_ms, kafka, topic, tell)
@@ -93,6 +108,7 @@ def run_traffic(stack: Deployment, *, events: int, rate: float, seed: int | None
             catalog=catalog,
             beginning=beginning,
             rate=rate,
+            has_incidents=has_incidents,
         )
         found = truth_of(run)
     except UnplaceableError as problem:

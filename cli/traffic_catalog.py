@@ -19,8 +19,10 @@ from cli.catalog import apply_catalog, wait_for_joins
 from deployment.draining import Tell, Waiter
 from deployment.positions import describe
 from deployment.stack import Deployment
+from traffic.catalog import Catalog
 from traffic.instants import instant_of
 from traffic.late_catalog import Deletion, Late
+from traffic.scenarios.incidents import limit_rows
 
 CATALOG_SECONDS = 120.0
 
@@ -33,6 +35,12 @@ def tell_catalog(stack: Deployment, late: Late, tell: Tell) -> None:
         for row in store(stack.postgres_url, CatalogFile.model_validate(file), who(), backdates=True, confirms=True)
     ]
     wait_for_joins(stack, changes, CATALOG_SECONDS, tell, "The catalog of the traffic is stored")
+
+
+def tell_limits(stack: Deployment, catalog: Catalog) -> None:
+    """Store the limit of each account that incidents may cross."""
+    file = CatalogFile.model_validate({"limits": limit_rows(catalog)})
+    store(stack.postgres_url, file, who(), backdates=True, confirms=True)
 
 
 def wait_until_journalled(stack: Deployment, offsets: Offsets, tell: Tell) -> None:

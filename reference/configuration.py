@@ -18,6 +18,7 @@ from jobs.ingestion.event_topic_settings import EventTopicSettings
 from jobs.runtime.config import JobConfig
 from jobs.runtime.environment import Environment, variable_of
 from jobs.runtime.kafka.access import KafkaAccess
+from jobs.settings.bursts import BurstConfig
 from jobs.settings.holding import HoldConfig
 from jobs.settings.meters import MeterConfig, OncePerConfig
 from jobs.settings.patterns import PatternConfig
@@ -58,6 +59,7 @@ NESTED: Mapping[Model, str] = {
     WindowsConfig: "windows",
     HopConfig: "hop",
     PatternConfig: "patterns",
+    BurstConfig: "burst",
 }
 """Settings that have settings themselves, and what their section is called."""
 _LINKS = {model.__name__: f"[`{title}`](#{title})" for model, title in NESTED.items()}

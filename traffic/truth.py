@@ -20,6 +20,7 @@ The truth is a JSON object (instants RFC 3339 in UTC, quantities and amounts as 
 * `audited`: `totals`, `stragglers` and `periods` after an audit, which takes back what was reversed, counts each
   content once and prices by what it knows; `corrected` is null where it depends on when the audit ran;
 * `late`: outcomes that are certainly late;
+* `incidents`: where some were planted, what analytics and limits have to find (`traffic.observed`);
 * `sources`: per `source, source_epoch` of an accepted event the `last_event_time` (null where clocks are corrected) and
   `arrived`: the sequence numbers, as pairs of first and last.
 """
@@ -54,6 +55,7 @@ from traffic.catalog import Price
 from traffic.generate import Traffic
 from traffic.instants import rfc3339
 from traffic.meters import Quantity
+from traffic.observed import observed
 from traffic.once_per import Billed, counted_once
 from traffic.periods import periods
 from traffic.placement import MINUTE_MS, floor_minute
@@ -124,6 +126,7 @@ def truth_of(traffic: Traffic) -> Truth:
         "late": [o.request_id for o in traffic.outcomes if o.is_of_request and _is_certainly_late(traffic, o)],
         "sessions": list(_sessions(traffic)),
         "sources": list(_sources(traffic)),
+        **({"incidents": observed(traffic)} if traffic.incidents else {}),
     }
 
 

@@ -10,7 +10,7 @@ from jobs.analytics.watches.running import RunningWatches
 from jobs.runtime.config import JobConfig
 from jobs.settings.patterns import MAX_PATTERNS, Patterns, patterns_of
 from jobs.settings.views import MAX_SERIES, MAX_VIEWS, Views, WindowsConfig, views_of
-from metering.patterns.pattern import Pattern
+from metering.patterns.burst import AnyPattern
 from metering.views import View
 
 LSNS = ("request_lsn", "completion_lsn")
@@ -98,7 +98,7 @@ class AnalyticsConfig(JobConfig):
         return bool(self.views or self.patterns or self.watches)
 
     @property
-    def declared_patterns(self) -> tuple[Pattern, ...]:
+    def declared_patterns(self) -> tuple[AnyPattern, ...]:
         """The patterns, by name."""
         return patterns_of(self.patterns)
 

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from datetime import timedelta
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
+from jobs.settings.bursts import BurstConfig, Duration
 from jobs.settings.conditions import PlainName
 from jobs.settings.view_columns import columns_by_kind
 from metering.contracts.model import Contract
-from metering.once_per import DURATION, seconds_of
+from metering.once_per import seconds_of
+from metering.patterns.burst import AnyPattern, Burst
 from metering.patterns.expressions import Type, condition_of
 from metering.patterns.measures import PatternMeasure, measure_of
 from metering.patterns.pattern import AfterMatch, Pattern
@@ -20,11 +22,12 @@ from metering.patterns.syntax import VARIABLE, parsed, variables
 MAX_PATTERNS = 16
 MAX_KEYS = 6
 MAX_MEASURES = 16
-Duration = Annotated[str, Field(pattern=f"^{DURATION}$")]
 
 
 class PatternConfig(BaseModel):
-    """One pattern of `patterns`."""
+    """One pattern of `patterns`: with `pattern` and `within` what outcomes follow each other, or with `burst` how many
+    there are.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -40,7 +43,8 @@ class PatternConfig(BaseModel):
     order_by: Literal["event_time"] = Field(
         default="event_time", description="The order of the outcomes; those of one instant are in the journal's order."
     )
-    pattern: str = Field(
+    pattern: str | None = Field(
+        default=None,
         min_length=1,
         max_length=500,
         description="Variables one after another, `|`, parentheses and the quantifiers ? * + {n} {n,} {,m} {n,m}, "
@@ -52,7 +56,8 @@ class PatternConfig(BaseModel):
         "it), compared with texts, numbers, true, false and durations by =, !=, <, <=, >, >=, in, is null; and, or, "
         "not. A variable that is left out takes any outcome.",
     )
-    within: Duration = Field(
+    within: Duration | None = Field(
+        default=None,
         description="How long after its first outcome the last one of a match occurs at most: PT1S to P1D. An outcome "
         "that is longer before another than this is not the one before it.",
     )
@@ -69,19 +74,26 @@ class PatternConfig(BaseModel):
     grace: Duration = Field(
         default="PT1M",
         description="A match is final when the frontier is so long after the end of `within`: as long as outcomes "
-        "usually take to come, else they revise it. PT1S to P1D.",
+        "usually take to come, else they revise it. PT1S to P1D. A burst is final so long after its window.",
+    )
+    burst: BurstConfig | None = Field(
+        default=None,
+        description="In place of `pattern`, `define`, `within`, `measures` and `after_match`: many more outcomes in a "
+        "window than before it.",
     )
 
     @field_validator("pattern")
     @classmethod
-    def _is_pattern(cls, text: str) -> str:
-        parsed(text)
+    def _is_pattern(cls, text: str | None) -> str | None:
+        if text is not None:
+            parsed(text)
         return text
 
     @field_validator("within", "grace")
     @classmethod
-    def _is_duration(cls, text: str) -> str:
-        seconds_of(text)
+    def _is_duration(cls, text: str | None) -> str | None:
+        if text is not None:
+            seconds_of(text)
         return text
 
     @field_validator("define")
@@ -102,7 +114,18 @@ class PatternConfig(BaseModel):
         return given
 
     @model_validator(mode="after")
+    def _is_either(self) -> PatternConfig:
+        if self.burst is None:
+            if missing := [name for name in ("pattern", "within") if getattr(self, name) is None]:
+                raise ValueError(f"{missing[0]} is missing: a pattern has `pattern` and `within`, or `burst`")
+        elif beside := [name for name in _OF_SEQUENCES if getattr(self, name) != _default(name)]:
+            raise ValueError(f"{beside[0]} is for `pattern` and does not stand beside `burst`")
+        return self
+
+    @model_validator(mode="after")
     def _names_its_variables(self) -> PatternConfig:
+        if self.pattern is None:
+            return self
         of_pattern = dict.fromkeys(variables(parsed(self.pattern)))
         named = [*self.define, *(measure.variable for measure in self._measures() if measure.variable)]
         if unknown := [name for name in named if name not in of_pattern]:
@@ -112,8 +135,15 @@ class PatternConfig(BaseModel):
     def _measures(self) -> tuple[PatternMeasure, ...]:
         return tuple(measure_of(name, text) for name, text in self.measures.items())
 
-    def declared(self, name: str) -> Pattern:
+    def declared(self, name: str) -> AnyPattern:
         """The same as analytics uses it."""
+        grace = timedelta(seconds=seconds_of(self.grace))
+        if self.burst is not None:
+            window, over = (timedelta(seconds=seconds_of(text)) for text in (self.burst.window, self.burst.over))
+            of = self.burst
+            return Burst(name, self.partition_by, of.where, window, over, of.times, of.at_least, grace)
+        assert self.pattern is not None, "_is_either"
+        assert self.within is not None, "_is_either"
         return Pattern(
             name,
             self.partition_by,
@@ -122,19 +152,26 @@ class PatternConfig(BaseModel):
             timedelta(seconds=seconds_of(self.within)),
             self._measures(),
             self.after_match,
-            timedelta(seconds=seconds_of(self.grace)),
+            grace,
         )
+
+
+_OF_SEQUENCES = ("pattern", "define", "within", "measures", "after_match")
+
+
+def _default(name: str) -> Any:
+    return PatternConfig.model_fields[name].get_default(call_default_factory=True)
 
 
 Patterns = Annotated[dict[PlainName, PatternConfig], Field(max_length=MAX_PATTERNS)]
 
 
-def patterns_of(patterns: Mapping[str, PatternConfig]) -> tuple[Pattern, ...]:
+def patterns_of(patterns: Mapping[str, PatternConfig]) -> tuple[AnyPattern, ...]:
     """All of them, by name."""
     return tuple(given.declared(name) for name, given in sorted(patterns.items()))
 
 
-def refuse_unknown_pattern_columns(patterns: Iterable[Pattern], contracts: Mapping[str, Contract]) -> None:
+def refuse_unknown_pattern_columns(patterns: Iterable[AnyPattern], contracts: Mapping[str, Contract]) -> None:
     """Raises ValueError where a pattern reads a column that no contract of a request or completion fills, or compares
     it with what it never is.
     """

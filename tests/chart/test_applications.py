@@ -45,7 +45,12 @@ PATTERNS = {
         "within": "PT10M",
         "define": {"A": 'status = "error"'},
         "measures": {"errors": "count(A)"},
-    }
+    },
+    "burst": {
+        "of": "outcomes",
+        "partition_by": ["account"],
+        "burst": {"times": 10, "at_least": 50, "where": 'status = "error"'},
+    },
 }
 WINDOWS = {"hop": {"size": "PT5M", "every": "PT1M"}, "slide": "PT1H"}
 

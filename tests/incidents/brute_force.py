@@ -14,9 +14,8 @@ from decimal import Decimal
 from itertools import pairwise
 from typing import Any
 
-from traffic.generate import Traffic
 from traffic.scenarios.incidents import INCIDENT_MS, LEAK_CHANGES, LIMIT_TOKENS, STORM_ERRORS, STORM_GAP_MS
-from traffic.truth import truth_of
+from traffic.truth import Truth
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 HOUR = timedelta(hours=1)
@@ -106,21 +105,17 @@ Hits = tuple[set[tuple[str, str, datetime]], dict[tuple[str, datetime], int]]
 """(condition, request, time) of each hit, and how many there are by condition and hour."""
 
 
-def seen(traffic: Traffic) -> list[Seen]:
-    """The outcomes of a run; quantities that name no request are none."""
-    found = []
-    for outcome in traffic.outcomes:
-        if outcome.outcome not in ("matched", "abandoned") or not outcome.is_of_request:
-            continue
-        of_event = {
-            "model": outcome.model,
-            "outcome": outcome.outcome,
-            "latency_ms": outcome.latency_ms,
-            "output_tokens": outcome.reported.get("output_tokens"),
-        }
-        at = EPOCH + timedelta(microseconds=outcome.event_us)
-        found.append(Seen(outcome.account, outcome.request_id, at, {**outcome.texts, **of_event}))
-    return found
+def seen(truth: Truth) -> list[Seen]:
+    """The outcomes of a run with incidents; quantities that name no request are none."""
+    return [
+        Seen(
+            outcome["account"],
+            outcome["request_id"],
+            EPOCH + timedelta(microseconds=outcome["event_us"]),
+            outcome["columns"],
+        )
+        for outcome in truth["incidents"]["outcomes"]
+    ]
 
 
 Window = tuple[datetime, datetime, str | None, str | None]
@@ -240,12 +235,12 @@ def hits(outcomes: Iterable[Seen]) -> Hits:
     return found, dict(hours)
 
 
-def crossings(traffic: Traffic) -> set[tuple[str, date]]:
+def crossings(truth: Truth) -> set[tuple[str, date]]:
     """Accounts and the first day of months of theirs in which they reach the limit; no straggler may be dropped."""
-    assert not traffic.placement.policy.late_policy
+    assert not truth["policy"]["late_policy"]
     tokens: dict[tuple[str, date], Decimal] = defaultdict(Decimal)
-    for outcome in truth_of(traffic)["outcomes"]:
+    for outcome in truth["outcomes"]:
         month = date.fromisoformat(outcome["day"]).replace(day=1)
         tokens[outcome["account"], month] += Decimal(outcome["quantities"].get("output_tokens") or 0)
-    limited = traffic.catalog.accounts
+    limited = {row["account"] for row in truth["incidents"]["limits"]}
     return {place for place, used in tokens.items() if used >= LIMIT_TOKENS and place[0] in limited}

@@ -30,8 +30,8 @@ from tests.incidents.brute_force import (
     storms,
     windows,
 )
-from traffic.generate import Traffic
 from traffic.scenarios.incidents import LIMIT_TOKENS, PLANTED, IncidentKind
+from traffic.truth import Truth
 
 MINUTE = timedelta(minutes=1)
 WINDOWS = ((MINUTE, MINUTE), (5 * MINUTE, MINUTE), (HOUR, HOUR))
@@ -57,19 +57,20 @@ SELECT account, first_day FROM (
 """
 
 
-def refuse_differences(database: str, traffic: Traffic, watches: Mapping[str, int]) -> None:
+def refuse_differences(database: str, truth: Truth, watches: Mapping[str, int]) -> None:
     """Raise AssertionError where anything was found that the brute force does not find, or the other way round.
 
-    `watches`: the id of each of WATCHES, by condition. The traffic is all that the database has.
+    `watches`: the id of each of WATCHES, by condition. `truth`: of traffic with incidents, which is all that the
+    database has.
     """
-    outcomes = seen(traffic)
+    outcomes = seen(truth)
     with psycopg.connect(database, row_factory=dict_row) as connection:
         connection.execute("SELECT set_config('TimeZone', 'UTC', false)")
         for size, hop in WINDOWS:
             _refuse_other_windows(connection, outcomes, size, hop)
-        _refuse_other_matches(connection, traffic, outcomes)
+        _refuse_other_matches(connection, truth, outcomes)
         _refuse_other_hits(connection, watches, hits(outcomes))
-        assert _crossed(connection) == (must := crossings(traffic))
+        assert _crossed(connection) == (must := crossings(truth))
     assert len(must) == PLANTED[IncidentKind.CROSSING]
 
 
@@ -102,14 +103,14 @@ def _is_near(values: Collection[int], found: float, share: float) -> bool:
     return below - KLL_RANK_ERROR <= share <= up_to + KLL_RANK_ERROR
 
 
-def _refuse_other_matches(connection: Any, traffic: Traffic, outcomes: Sequence[Seen]) -> None:
+def _refuse_other_matches(connection: Any, truth: Truth, outcomes: Sequence[Seen]) -> None:
     both = ((IncidentKind.STORM, "status", storms), (IncidentKind.LEAK, "region", leaks))
     for kind, column, of_brute_force in both:
         unknown = ambiguous(outcomes, column)
         must = {match for match in of_brute_force(outcomes) if match[:2] not in unknown}
         found = {match for match in _matches(connection, NAMES[kind]) if match[:2] not in unknown}
         assert found - must == must - found == set(), kind
-        planted = {(incident.account, incident.api_key) for incident in traffic.incidents if incident.kind is kind}
+        planted = {(of["account"], of["api_key"]) for of in truth["incidents"]["planted"] if of["kind"] == kind}
         assert len(planted) == PLANTED[kind]
         assert planted <= {match[:2] for match in found}
         if kind is IncidentKind.STORM:

@@ -84,6 +84,11 @@ def _operand(operand: Column | Gap | Literal, row: Happened, before: Happened | 
             return None if of is None else of[name]
 
 
+def sequences(config: AnalyticsConfig) -> list[Pattern]:
+    """The declared patterns that are no bursts."""
+    return [pattern for pattern in config.declared_patterns if isinstance(pattern, Pattern)]
+
+
 def expected(pattern: Pattern, rows: Sequence[Happened], final_until: datetime) -> list[dict[str, Any]]:
     """The matches that are final, by key and start: keys, lsns, outcomes, and the variables that they stand for."""
     by_key = defaultdict[tuple[Any, ...], list[Happened]](list)

@@ -23,7 +23,7 @@ from jobs.runtime.errors import Refused
 from metering.instants import EPOCH
 from metering.patterns.pattern import Pattern
 from tests.pipelines.folding import rows_of
-from tests.pipelines.pattern_rows import MINUTE, NOON, Happened, expected, fold, standing
+from tests.pipelines.pattern_rows import MINUTE, NOON, Happened, expected, fold, sequences, standing
 
 OF: dict[str, Any] = {"of": "outcomes", "grace": "PT1S"}
 PATTERNS = {
@@ -111,7 +111,7 @@ def refuse_differences(
     database: psycopg.Connection[Any], rows: Sequence[Happened], frontier: datetime | None, config: AnalyticsConfig
 ) -> int:
     count = 0
-    for pattern in config.declared_patterns:
+    for pattern in sequences(config):
         must = {
             (str(match["keys"]), match["rows"][0].lsn, match["rows"][-1].lsn): match
             for match in expected(pattern, rows, up_to(pattern, frontier))
@@ -430,7 +430,7 @@ def test_of_the_outcomes_before_a_step_the_last_one_of_each_key_is_held_alone(
         "within": "P1D",
     }
     config = AnalyticsConfig.model_validate({"patterns": {"rises": rises}})
-    pattern = config.declared_patterns[0]
+    [pattern] = sequences(config)
     before = [
         *errors([at * 10 for at in range(3_000)]),
         *errors([at * 10 for at in range(3_000)], 5_000, account=None, output_tokens=4),
@@ -465,7 +465,7 @@ def test_what_is_due_of_a_long_pattern_is_read_a_few_times_and_not_once_for_each
     connection: psycopg.Connection[Any],
 ) -> None:
     config = AnalyticsConfig.model_validate({"patterns": {"storm": {**PATTERNS["storm"], "within": "P1D"}}})
-    [pattern] = config.declared_patterns
+    [pattern] = sequences(config)
     fold(connection, config, errors([at * 600 for at in range(180)]))
     with connection.cursor() as cursor:
         blocks = Counted(cursor)

@@ -24,7 +24,7 @@ from jobs.rebuild.analytics import begin_again
 from jobs.streams import INSTANT
 from metering.vocabulary import Outcome
 from tests.pipelines import pattern_rows
-from tests.pipelines.pattern_rows import expected, standing
+from tests.pipelines.pattern_rows import expected, sequences, standing
 from tests.streaming.measured import NOON, VIEWS, Happened, Measured, happened
 
 FRONTIER = NOON + timedelta(hours=4)
@@ -72,7 +72,7 @@ def refuse_differences(stage: Measured, counts: Counter[Happened], frontier: dat
     rows = [seen(stage, one) for one in +counts if one.outcome in (Outcome.MATCHED, Outcome.ABANDONED)]
     total = 0
     with psycopg.connect(stage.database) as database:
-        for pattern in stage.config.declared_patterns:
+        for pattern in sequences(stage.config):
             must = expected(pattern, rows, frontier - pattern.grace)
             found = {(row["first_lsn"], row["last_lsn"]): row for row in standing(database, pattern.name)}
             assert found.keys() == {(match["rows"][0].lsn, match["rows"][-1].lsn) for match in must}

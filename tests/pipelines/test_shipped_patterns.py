@@ -19,7 +19,7 @@ from tests.pipelines.pattern_rows import MINUTE, NOON, Happened, fold, standing
 
 CONFIG = load_stack_config(Path("examples/patterns.yaml")).jobs.analytics
 HOUR = 60 * MINUTE
-Planted = list[tuple[str, str, int]]
+Planted = list[tuple[str, str | None, int]]
 """(pattern, key, outcomes) of each match."""
 SECOND = timedelta(seconds=1)
 
@@ -87,6 +87,19 @@ class Traffic:
         for one in range(6):
             self.add("chats", 3 * HOUR + one * 10 * SECOND, model=f"m-{one % 3}", output_tokens=100)
 
+    def plant_bursts(self) -> Iterator[tuple[str, str, int]]:
+        """The same of bursts."""
+        # Sixty after an hour of six a minute are ten times as many, and fifty-nine are not.
+        for key, count in (("bursts", 60), ("busy", 59)):
+            for one in range(360):
+                self.add(key, 4 * HOUR + one * 10 * SECOND)
+            for one in range(count):
+                self.add(key, 5 * HOUR + one * SECOND)
+        yield "burst_of_its_hour", "bursts", 60
+        # A key that had none before has a burst from fifty on.
+        for one in range(49):
+            self.add("begins", 5 * HOUR + one * SECOND)
+
 
 @pytest.mark.few_in_ci(2)
 @pytest.mark.parametrize("seed", range(10))
@@ -95,7 +108,9 @@ def test_of_usual_traffic_each_shipped_pattern_finds_what_was_planted_and_nothin
 ) -> None:
     traffic = Traffic(seed)
     traffic.usual()
-    planted: Planted = list(traffic.plant())
+    planted: Planted = [*traffic.plant(), *traffic.plant_bursts()]
+    abandoned = sum(one["outcome"] == "abandoned" for one in traffic.outcomes)
+    planted += [("request_without_completion", None, 1)] * abandoned
     assert {pattern for pattern, _, _ in planted} == {pattern.name for pattern in CONFIG.declared_patterns}
     chance, end = traffic.chance, NOON + 8 * HOUR
     arrival = {
@@ -109,11 +124,13 @@ def test_of_usual_traffic_each_shipped_pattern_finds_what_was_planted_and_nothin
         fold(connection, CONFIG, [*some, *chance.sample(some, min(3, len(some)))], frontier=arrival[some[-1]])
     fold(connection, CONFIG, frontier=end)
     found: Planted = [
-        (pattern.name, row["keys"]["api_key_id"], row["outcomes"])
+        (pattern.name, row["keys"].get("api_key_id"), row["outcomes"])
         for pattern in CONFIG.declared_patterns
         for row in standing(connection, pattern.name)
     ]
-    assert sorted(found) == sorted(planted)
+    assert sorted(found, key=str) == sorted(planted, key=str)
+    [burst] = standing(connection, "burst_of_its_hour")
+    assert burst["measures"] == {"before": 360}
     [leaked] = standing(connection, "regions_in_turn")
     assert leaked["measures"] == {"changes": 3, "first_region": "eu", "last_region": "sa"}
     [curious] = standing(connection, "price_probing")
@@ -121,8 +138,9 @@ def test_of_usual_traffic_each_shipped_pattern_finds_what_was_planted_and_nothin
 
 
 def test_a_key_that_is_not_known_is_no_key_to_any_of_them(connection: psycopg.Connection[Any]) -> None:
+    """A request of no known key may be one without completion, for that is about no key."""
     traffic = Traffic(1)
-    for one in range(30):
+    for one in range(60):
         columns: Sequence[dict[str, Any]] = [
             {"status": "error"},
             {"outcome": "abandoned"},
@@ -132,4 +150,7 @@ def test_a_key_that_is_not_known_is_no_key_to_any_of_them(connection: psycopg.Co
         for shift, of in enumerate(columns):
             traffic.add(None, (shift * 60 + one) * SECOND, **of)
     fold(connection, CONFIG, traffic.outcomes, frontier=NOON + 8 * HOUR)
-    assert rows_of(connection, "SELECT * FROM pattern_matches") == []
+    found = rows_of(
+        connection, "SELECT DISTINCT pattern FROM pattern_matches JOIN analytics_patterns USING (pattern_id)"
+    )
+    assert found == [{"pattern": "request_without_completion"}]

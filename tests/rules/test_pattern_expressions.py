@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from jobs.analytics.config import AnalyticsConfig
 from jobs.stack import load_stack_config
+from metering.patterns.burst import Burst
 from metering.patterns.expressions import (
     Both,
     Column,
@@ -29,6 +30,11 @@ from metering.patterns.expressions import (
     looks_back,
 )
 
+BURST: dict[str, Any] = {
+    "of": "outcomes",
+    "partition_by": ["account", "api_key_id"],
+    "burst": {"times": 10, "at_least": 20},
+}
 STORM: dict[str, Any] = {
     "of": "outcomes",
     "partition_by": ["account", "api_key_id"],
@@ -179,7 +185,7 @@ def test_patterns_start_analytics_without_a_view_too(tmp_path: Path) -> None:
 
 
 def test_what_a_driver_stores_of_patterns_is_read_back_as_it_was(tmp_path: Path) -> None:
-    given = loaded(tmp_path, patterns={"storm": STORM}).jobs.analytics
+    given = loaded(tmp_path, patterns={"storm": STORM, "burst": BURST}).jobs.analytics
     assert AnalyticsConfig.model_validate(json.loads(json.dumps(given.model_dump(mode="json")))) == given
 
 
@@ -199,6 +205,54 @@ def test_a_pattern_has_another_version_with_any_other_word_but_its_name(tmp_path
     same = loaded(tmp_path, patterns={"a": STORM, "b": STORM}).jobs.analytics.declared_patterns
     assert same[0].version == same[1].version
     assert same[0].match_id(1, 2) != same[1].match_id(1, 2)
+
+
+def test_a_burst_has_another_version_with_any_other_word_but_its_name_and_another_match_for_each_key_and_window(
+    tmp_path: Path,
+) -> None:
+    changes: list[dict[str, Any]] = [
+        {},
+        {"times": 11},
+        {"at_least": 21},
+        {"window": "PT2M"},
+        {"over": "PT2H"},
+        {"where": 'status = "error"'},
+    ]
+    given = {f"p{n}": {**BURST, "burst": {**BURST["burst"], **changed}} for n, changed in enumerate(changes)}
+    given["grace"] = {**BURST, "grace": "PT2M"}
+    given["keys"] = {**BURST, "partition_by": ["account"]}
+    found = loaded(tmp_path, patterns=given).jobs.analytics.declared_patterns
+    assert len({burst.version for burst in found}) == len(changes) + 2
+    bursts = [burst for burst in found if isinstance(burst, Burst)]
+    keys: list[tuple[str | None, ...]] = [("a", None), ("a", "None"), (None, "a"), ("b", "a")]
+    assert len({burst.match_id(key, at) for burst in bursts for key in keys for at in (0, 1)}) == len(found) * 8
+    assert bursts[0].text == "burst: 20 or more in PT1M, 10 times the mean of PT1H before"
+
+
+@pytest.mark.parametrize(
+    ("changed", "sentence"),
+    [
+        ({"pattern": "A"}, "pattern is for `pattern` and does not stand beside `burst`"),
+        ({"within": "PT1M"}, "within is for `pattern`"),
+        ({"measures": {"n": "count(*)"}}, "measures is for `pattern`"),
+        ({"after_match": "skip to next row"}, "after_match is for `pattern`"),
+        ({"burst": None}, "pattern is missing: a pattern has `pattern` and `within`, or `burst`"),
+        ({"burst": {"times": 1, "at_least": 2}}, "times"),
+        ({"burst": {"times": 2}}, "at_least"),
+        ({"burst": {"times": 2, "at_least": 2, "window": "PT90S"}}, "must be whole minutes from PT1M to PT10M"),
+        ({"burst": {"times": 2, "at_least": 2, "window": "PT11M"}}, "must be whole minutes from PT1M to PT10M"),
+        ({"burst": {"times": 2, "at_least": 2, "window": "PT7M"}}, "must be a multiple of window, which is PT7M"),
+        ({"burst": {"times": 2, "at_least": 2, "over": "P2D"}}, "it can be from PT1S to P1D"),
+        ({"burst": {"times": 2, "at_least": 2, "where": "gap > PT1S"}}, "prev and gap are for `define`"),
+        ({"burst": {"times": 2, "at_least": 2, "where": "model ="}}, "'model =' ends"),
+        ({"burst": {"times": 2, "at_least": 2, "where": "statu = 1"}}, r"patterns\.p\.burst\.where names statu"),
+    ],
+)
+def test_a_burst_that_cannot_be_looked_for_is_refused_and_told_why(
+    tmp_path: Path, changed: dict[str, Any], sentence: str
+) -> None:
+    with pytest.raises(ValueError, match=sentence):
+        loaded(tmp_path, patterns={"p": {**BURST, **changed}})
 
 
 @pytest.mark.parametrize(

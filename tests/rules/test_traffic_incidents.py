@@ -12,6 +12,7 @@ from tests.rules.test_traffic_truth import START_MS
 from traffic.generate import Traffic, catalog_of, generate
 from traffic.placement import Placement, Policy, UnplaceableError
 from traffic.scenarios.incidents import LIMIT_TOKENS, NEAR_MISSES, PLANTED, IncidentKind, limit_rows
+from traffic.truth import truth_of
 
 POLICY = Policy()
 
@@ -34,14 +35,15 @@ def run(seed: int, policy: Policy = POLICY, *, records: int = 1_200, has_inciden
 def test_the_brute_force_finds_each_planted_incident_and_no_near_miss(seed: int, policy: Policy) -> None:
     traffic = run(seed, policy)
     assert Counter(incident.kind for incident in traffic.incidents) == PLANTED == {"storm": 5, "leak": 3, "crossing": 7}
-    outcomes = seen(traffic)
+    truth = truth_of(traffic)
+    outcomes = seen(truth)
     planted = {kind: [one for one in traffic.incidents if one.kind is kind] for kind in IncidentKind}
     of_keys = {kind: sorted((one.account, one.api_key) for one in found) for kind, found in planted.items()}
     # Each is found once; ordinary keys, which many gateways use at once, change their region, too.
     assert sorted(match[:2] for match in storms(outcomes)) == of_keys[IncidentKind.STORM]
     of_leaks = sorted(match[:2] for match in leaks(outcomes) if "key-leak" in match[1])
     assert of_leaks == of_keys[IncidentKind.LEAK]
-    crossed = sorted(account for account, _ in crossings(traffic))
+    crossed = sorted(account for account, _ in crossings(truth))
     assert crossed == sorted(one.account for one in planted[IncidentKind.CROSSING])
     own = {(one.account, one.api_key) for one in traffic.incidents}
     assert not own & (ambiguous(outcomes, "status") | ambiguous(outcomes, "region"))
@@ -79,6 +81,7 @@ def test_incidents_are_planted_only_when_asked_for_and_the_same_seed_plants_the_
     assert run(3).records == run(3).records
     without = run(3, has_incidents=False)
     assert without.incidents == ()
+    assert "incidents" not in truth_of(without)
     assert not {"storm", "leak", "crossing", "incident_repeat"} & {record.kind for record in without.records}
 
 

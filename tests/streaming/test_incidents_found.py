@@ -53,6 +53,7 @@ from traffic.generate import Traffic, catalog_of, generate
 from traffic.placement import Placement, Policy
 from traffic.scenarios.incidents import limit_rows
 from traffic.script import Record
+from traffic.truth import truth_of
 
 RECORDS = 1_000
 BEGINS = START + timedelta(days=20, hours=9, minutes=13)
@@ -196,6 +197,7 @@ def test_oracle_any_cut_restart_kill_and_replay_finds_what_the_brute_force_finds
     applications: Applications, seed: int
 ) -> None:
     traffic, chance = traffic_of(seed), applications.chance
+    truth = truth_of(traffic)
     watches = applications.tell(traffic)
     waiting = list(traffic.records)
     while waiting:
@@ -207,11 +209,11 @@ def test_oracle_any_cut_restart_kill_and_replay_finds_what_the_brute_force_finds
                 applications.go(job)
     applications.end()
     assert applications.killed
-    refuse_differences(applications.database, traffic, watches)
+    refuse_differences(applications.database, truth, watches)
     # From row 1 again: nobody is told of another match.
     before = versions(applications.database)
     begin_again(str(applications.tables), applications.database)
     applications._drivers.pop("analytics", None)
     applications.go("analytics", to_the_end=True)
-    refuse_differences(applications.database, traffic, watches)
+    refuse_differences(applications.database, truth, watches)
     assert versions(applications.database) == before

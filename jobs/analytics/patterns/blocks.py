@@ -18,7 +18,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from jobs.analytics.config import LSNS
 from jobs.analytics.panes import NUMBER
 from metering.meters import QUANTITY_DECIMALS
-from metering.patterns.pattern import Pattern
+from metering.patterns.burst import AnyPattern
 
 OUTCOMES = "*outcomes"
 """The view of a staged row that is a block: no view has such a name."""
@@ -30,12 +30,12 @@ MAX_ROWS = 50_000
 """Outcomes of a block: it is one value of Postgres, and written as text on its way."""
 
 
-def stored_as(pattern: Pattern, column: str) -> str:
+def stored_as(pattern: AnyPattern, column: str) -> str:
     """The name of a pattern's column in a block: one that it reads as numbers is another one than the text."""
     return f"#{column}" if column in pattern.numbers else column
 
 
-def columns_of(patterns: Iterable[Pattern]) -> dict[str, pl.DataType]:
+def columns_of(patterns: Iterable[AnyPattern]) -> dict[str, pl.DataType]:
     """The columns of blocks that these patterns read, beside AT and LSN: decimals, and texts."""
     listed = tuple(patterns)
     texts = {column for pattern in listed for column in pattern.columns if column not in pattern.numbers}
@@ -43,7 +43,7 @@ def columns_of(patterns: Iterable[Pattern]) -> dict[str, pl.DataType]:
     return {**dict.fromkeys(sorted(texts), pl.String()), **dict.fromkeys(sorted(numbers), DECIMAL)}
 
 
-def blocks_in_tasks(outcomes: DataFrame, patterns: Sequence[Pattern], schema: pa.Schema) -> DataFrame:
+def blocks_in_tasks(outcomes: DataFrame, patterns: Sequence[AnyPattern], schema: pa.Schema) -> DataFrame:
     """Outcomes (event_time, LSNS, the columns of patterns) → rows as panes are staged, each a block (`staged_blocks`).
 
     Made by tasks of Spark, so that a row for each outcome goes nowhere.
@@ -56,7 +56,7 @@ def blocks_in_tasks(outcomes: DataFrame, patterns: Sequence[Pattern], schema: pa
     return rows.mapInArrow(_in_task(schema), from_arrow_schema(schema))
 
 
-def blocks_of_rows(outcomes: pa.Table, patterns: Sequence[Pattern], schema: pa.Schema) -> pa.Table | None:
+def blocks_of_rows(outcomes: pa.Table, patterns: Sequence[AnyPattern], schema: pa.Schema) -> pa.Table | None:
     """The same of outcomes that the driver has; None where Spark must cast a column: a number with a floating point has
     another last digit, and another text, by each library.
     """

@@ -12,6 +12,7 @@ import polars as pl
 
 from jobs.analytics.patterns.blocks import DECIMAL, stored_as
 from metering.meters import QUANTITY_DECIMALS
+from metering.patterns.burst import AnyPattern, Burst
 from metering.patterns.expressions import (
     Both,
     Column,
@@ -83,6 +84,11 @@ def may_stand(pattern: Pattern) -> pl.Expr:
     return _may_be(pattern, pattern.variables)
 
 
+def is_counted(burst: Burst) -> pl.Expr:
+    """Whether an outcome is one of those that a burst counts."""
+    return pl.lit(value=True) if burst.condition is None else _true(_expression(burst.condition, burst))
+
+
 def _first(pattern: Pattern) -> list[str]:
     return [name for number, name in enumerate(pattern.variables) if pattern.program.first >> number & 1]
 
@@ -114,7 +120,7 @@ def _true(condition: pl.Expr) -> pl.Expr:
     return condition.fill_null(value=False)
 
 
-def _expression(condition: Condition, pattern: Pattern) -> pl.Expr:
+def _expression(condition: Condition, pattern: AnyPattern) -> pl.Expr:
     match condition:
         case Comparison():
             return _comparison(condition, pattern)
@@ -131,7 +137,7 @@ def _expression(condition: Condition, pattern: Pattern) -> pl.Expr:
             return _expression(left, pattern) | _expression(right, pattern)
 
 
-def _comparison(of: Comparison, pattern: Pattern) -> pl.Expr:
+def _comparison(of: Comparison, pattern: AnyPattern) -> pl.Expr:
     left, right = (_operand(side, pattern) for side in (of.left, of.right))
     if isinstance(of.right, Literal) and of.right.type is Type.NUMBER:
         return _compared(of.operator, left, Decimal(str(of.right.value)))
@@ -155,11 +161,11 @@ def _compared(operator: str, column: pl.Expr, value: Decimal) -> pl.Expr:
     return _OPERATORS[operator](column, pl.lit(rounded, DECIMAL))
 
 
-def _is_number(operand: Operand, pattern: Pattern) -> bool:
+def _is_number(operand: Operand, pattern: AnyPattern) -> bool:
     return isinstance(operand, Column) and operand.name in pattern.numbers
 
 
-def _operand(operand: Operand, pattern: Pattern) -> pl.Expr:
+def _operand(operand: Operand, pattern: AnyPattern) -> pl.Expr:
     match operand:
         case Gap():
             return pl.col(GAP)

@@ -8,7 +8,7 @@ stands.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -17,8 +17,8 @@ import psycopg
 
 from jobs.analytics.patterns.blocks import LSN, stored_as
 from jobs.analytics.patterns.conditions import reads_before
-from jobs.analytics.patterns.declared import Declared, step_of
-from jobs.analytics.patterns.matches import Found, Key, Standing, append, keys_of, standing_of
+from jobs.analytics.patterns.declared import Declared, decided, step_of
+from jobs.analytics.patterns.matches import Found, Key, Standing, append, changes, first_standing, keys_of, standing_of
 from jobs.analytics.patterns.reading import Blocks
 from jobs.analytics.patterns.rows import OfKey, candidates, rows_of
 from metering.instants import EPOCH
@@ -26,9 +26,6 @@ from metering.patterns.matcher import matches
 from metering.patterns.pattern import AfterMatch, Pattern
 
 _MICROSECOND = timedelta(microseconds=1)
-# After `weir rebuild analytics` a match may stand that is not found again.
-_FIRST = "SELECT min(started_at) FROM pattern_matches WHERE pattern_id = %s AND started_at > %s AND started_at <= %s"
-_FINAL = "UPDATE analytics_patterns SET final_until = %s WHERE pattern_id = %s"
 
 
 @dataclass(frozen=True)
@@ -54,7 +51,7 @@ class Deciding:
     read_batch: ReadBatch
 
 
-def decide(around: Deciding, declared: Declared, revised: pl.DataFrame) -> Declared:
+def decide(around: Deciding, declared: Declared[Pattern], revised: pl.DataFrame) -> Declared[Pattern]:
     """Decide all matches that are final now, and again those that late outcomes may have changed.
 
     `revised`: keys, and the `first` and `last` time, at or before `final_until`, at which outcomes came, went or
@@ -66,12 +63,10 @@ def decide(around: Deciding, declared: Declared, revised: pl.DataFrame) -> Decla
     until = declared.decides(around.frontier)
     for after, end in _steps(around, declared, declared.final_until - within, until - within):
         _decide(around, declared, after, end, None)
-    if until > declared.final_until:
-        around.cursor.execute(_FINAL, [until, declared.pattern_id])
-    return replace(declared, final_until=until)
+    return decided(around.cursor, declared, until)
 
 
-def _revise(around: Deciding, declared: Declared, revised: pl.DataFrame) -> None:
+def _revise(around: Deciding, declared: Declared[Pattern], revised: pl.DataFrame) -> None:
     pattern, final = declared.pattern, declared.final_until - declared.pattern.within
     names = [*pattern.partition_by]
     waiting = {tuple(key): (first - pattern.within - _MICROSECOND, last) for *key, first, last in revised.rows()}
@@ -96,7 +91,7 @@ def _revise(around: Deciding, declared: Declared, revised: pl.DataFrame) -> None
 
 
 def _steps(
-    around: Deciding, declared: Declared, after: datetime, until: datetime
+    around: Deciding, declared: Declared[Pattern], after: datetime, until: datetime
 ) -> Iterator[tuple[datetime, datetime]]:
     """From one instant to another in steps of not too much time and not too many outcomes; without empty ones.
 
@@ -105,8 +100,7 @@ def _steps(
     time = max(around.read_batch.time, step_of(declared.pattern.within))
     while after < until:
         firsts = [around.blocks.first_minute(after, until)]
-        of = around.cursor.execute(_FIRST, [declared.pattern_id, after, until]).fetchone()
-        firsts += of or ()
+        firsts.append(first_standing(around.cursor, declared, after, until))
         if not (begins := min((first for first in firsts if first is not None), default=None)):
             return
         begins = max(after, begins - _MICROSECOND)
@@ -122,7 +116,7 @@ def _steps(
 
 
 def _decide(
-    around: Deciding, declared: Declared, after: datetime, until: datetime, wanted: pl.DataFrame | None
+    around: Deciding, declared: Declared[Pattern], after: datetime, until: datetime, wanted: pl.DataFrame | None
 ) -> set[Key]:
     """Decide what begins after one instant and up to another, in the keys `wanted` or in all.
 
@@ -142,15 +136,15 @@ def _decide(
         for of in rows_of(declared, around.blocks, after, until, some):
             if matched := [*_found(of, pattern, _behind(standing.get(of.key, ()), first, pattern))]:
                 found[of.key] = matched
-    changes = [change for key, now in found.items() for change in _changes(in_part.get(key, ()), now)]
-    append(around.cursor, declared, changes, around.frontier)
+    changed = [change for key, now in found.items() for change in changes(in_part.get(key, ()), now)]
+    append(around.cursor, declared, changed, around.frontier)
     earlier = {key: [match for match in of if match.started <= first] for key, of in standing.items()}
     found = {key: [*earlier.get(key, ()), *now] for key, now in found.items()}
     return _open_keys(standing, found, pattern, _micros(until))
 
 
 def _parts(
-    around: Deciding, declared: Declared, after: datetime, until: datetime, keys: pl.DataFrame
+    around: Deciding, declared: Declared[Pattern], after: datetime, until: datetime, keys: pl.DataFrame
 ) -> Iterator[pl.DataFrame]:
     """The keys, so many at a time that their outcomes are not too many."""
     if keys.is_empty():
@@ -160,13 +154,6 @@ def _parts(
     count = min(len(keys), 1 + total // (5 * around.read_batch.rows))
     size = -(-len(keys) // count)
     yield from keys.iter_slices(size)
-
-
-def _changes(before: Sequence[Found], now: Sequence[Found]) -> list[dict[str, Any]]:
-    """The rows that make what stands of what is found: retractions, then what is new or has changed."""
-    stood, stands = ({match.match_id: match for match in of} for of in (before, now))
-    gone = [match.change(is_retracted=True) for name, match in stood.items() if name not in stands]
-    return gone + [match.change(is_retracted=False) for name, match in stands.items() if match != stood.get(name)]
 
 
 def _behind(standing: Sequence[Found], first: int, pattern: Pattern) -> tuple[int, int]:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import psycopg
 
 from jobs.analytics.unread_minutes import UNREAD_SINCE
 from metering.instants import EPOCH
-from metering.patterns.pattern import Pattern
+from metering.patterns.burst import AnyPattern, Burst
 from metering.windows import MINUTE
 
 _KNOWN = "SELECT pattern, version FROM analytics_patterns WHERE is_declared"
@@ -50,15 +50,19 @@ _STORED = """
 SELECT pattern, pattern_id, since, final_until FROM analytics_patterns WHERE is_declared FOR UPDATE
 """
 
+_FINAL = "UPDATE analytics_patterns SET final_until = %s WHERE pattern_id = %s"
+
+Of_co = TypeVar("Of_co", bound=AnyPattern, covariant=True)
+
 
 @dataclass(frozen=True)
-class Declared:
+class Declared(Generic[Of_co]):
     """A pattern as it is stored: `since` None is from the first outcome on; what began before `final_until` minus
     `within` is decided.
     """
 
     pattern_id: int
-    pattern: Pattern
+    pattern: Of_co
     since: datetime | None
     final_until: datetime
 
@@ -71,15 +75,29 @@ class Declared:
         if frontier is None:
             return self.final_until
         until = frontier - self.pattern.grace
-        return max(self.final_until, until - (until - EPOCH) % step_of(self.pattern.within))
+        return max(self.final_until, until - (until - EPOCH) % self._step)
+
+    @property
+    def _step(self) -> timedelta:
+        return self.pattern.window if isinstance(self.pattern, Burst) else step_of(self.pattern.within)
 
     @property
     def settled_until(self) -> datetime:
         """Up to when it has looked at outcomes, or will not: `final_until`, at first `since`."""
         return self.final_until if self.since is None else max(self.final_until, self.since)
 
+    @property
+    def reads_back(self) -> timedelta:
+        """How long before a late outcome others are read to revise a match.
 
-def revises_from(declared: Sequence[Declared], revised: timedelta) -> datetime:
+        `within` before it a match may begin that it changes, and as long before that another one that ends behind it,
+        or the outcome before. Of a burst its window, and what that is compared with.
+        """
+        of = self.pattern
+        return of.window + of.over if isinstance(of, Burst) else 2 * of.within
+
+
+def revises_from(declared: Sequence[Declared[AnyPattern]], revised: timedelta) -> datetime:
     """The first minute of which outcomes that come or go still change matches: of all patterns, so that each sees the
     same.
     """
@@ -87,13 +105,16 @@ def revises_from(declared: Sequence[Declared], revised: timedelta) -> datetime:
     return settled - revised - (settled - revised - EPOCH) % MINUTE if settled > EPOCH + revised else EPOCH
 
 
-def reads_from(declared: Sequence[Declared], revised: timedelta) -> datetime:
-    """The first event time of outcomes and matches that are read to revise a match.
+def reads_from(declared: Sequence[Declared[AnyPattern]], revised: timedelta) -> datetime:
+    """The first event time of outcomes and matches that are read to revise a match."""
+    return revises_from(declared, revised) - max(declaration.reads_back for declaration in declared)
 
-    `within` before a late outcome a match may begin that it changes, and as long before that another one that ends
-    behind it, or the outcome before.
-    """
-    return revises_from(declared, revised) - 2 * max(declaration.pattern.within for declaration in declared)
+
+def decided(cursor: psycopg.Cursor[Any], declared: Declared[Of_co], until: datetime) -> Declared[Of_co]:
+    """Note up to when its matches are final, and return it so."""
+    if until > declared.final_until:
+        cursor.execute(_FINAL, [until, declared.pattern_id])
+    return replace(declared, final_until=until)
 
 
 def step_of(within: timedelta) -> timedelta:
@@ -111,7 +132,9 @@ def begin_again(cursor: psycopg.Cursor[Any]) -> None:
         cursor.execute(statement)
 
 
-def declare(cursor: psycopg.Cursor[Any], patterns: Sequence[Pattern], frontier: datetime | None) -> Sequence[Declared]:
+def declare(
+    cursor: psycopg.Cursor[Any], patterns: Sequence[AnyPattern], frontier: datetime | None
+) -> Sequence[Declared[AnyPattern]]:
     """Note which patterns are declared now; those that are not any more keep their matches.
 
     One that was not declared before looks at outcomes from its `since` on, the first minute of which none has passed.
@@ -127,7 +150,7 @@ def declare(cursor: psycopg.Cursor[Any], patterns: Sequence[Pattern], frontier: 
         if known:
             cursor.execute(_REMOVE)
         return ()
-    by_name: Mapping[str, Pattern] = {pattern.name: pattern for pattern in patterns}
+    by_name: Mapping[str, AnyPattern] = {pattern.name: pattern for pattern in patterns}
     return [
         Declared(pattern_id, by_name[name], since, final_until)
         for name, pattern_id, since, final_until in cursor.execute(_STORED).fetchall()

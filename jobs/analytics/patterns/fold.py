@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, cast
 
 import psycopg
 
 from jobs.analytics.config import AnalyticsConfig
+from jobs.analytics.patterns.bursts import decide_bursts
 from jobs.analytics.patterns.decide import READ_BATCH, Deciding, ReadBatch, decide
 from jobs.analytics.patterns.declared import Declared, declare, reads_from, revises_from
 from jobs.analytics.patterns.reading import Blocks
-from jobs.analytics.patterns.store import changed, expire, keys_to_revise, store
+from jobs.analytics.patterns.store import Stored, changed, expire, keys_to_revise, store
 from jobs.runtime.job import Fold
+from metering.patterns.burst import AnyPattern, Burst
+from metering.patterns.pattern import Pattern
 
 # Whether its pattern is declared or not; as long as late outcomes are decided by where it ends it stays.
 _EXPIRE = """
@@ -22,20 +25,24 @@ WHERE started_at < %(before)s AND NOT (
     pattern_id = ANY (%(patterns)s::integer[]) AND started_at >= %(read_from)s::timestamptz
 )
 """
-# As `Declared.decides` has it: a match is due that may begin with an outcome which is not decided yet.
+# As `Declared.decides` has it: a match is due that may begin with an outcome which is not decided yet. Of a burst all
+# outcomes of a window are decided at its end.
 _IS_DUE = """
 SELECT EXISTS (
     SELECT FROM (
-        SELECT pattern_id, final_until, within,
-               date_bin(greatest(interval '1 minute', within / 4), %(frontier)s - grace, timestamptz 'epoch') AS until
+        SELECT final_until, until,
+               final_until - CASE WHEN is_burst THEN interval '0' ELSE within END AS decided,
+               until - CASE WHEN is_burst THEN interval '1 minute' ELSE within END AS last
         FROM analytics_patterns,
              make_interval(secs => (definition ->> 'within_seconds')::int) AS within,
-             make_interval(secs => (definition ->> 'grace_seconds')::int) AS grace
+             make_interval(secs => (definition ->> 'grace_seconds')::int) AS grace,
+             LATERAL (SELECT definition ? 'over_seconds' AS is_burst) AS kind,
+             date_bin(CASE WHEN is_burst THEN within ELSE greatest(interval '1 minute', within / 4) END,
+                      %(frontier)s - grace, timestamptz 'epoch') AS until
         WHERE is_declared
     ) AS declared
     WHERE until > final_until AND EXISTS (
-        SELECT FROM pattern_outcomes
-        WHERE minute > final_until - within - interval '1 minute' AND minute <= until - within
+        SELECT FROM pattern_outcomes WHERE minute > decided - interval '1 minute' AND minute <= last
     )
 )
 """
@@ -58,21 +65,26 @@ def fold_patterns(
 
 def _decided(
     cursor: psycopg.Cursor[Any],
-    declared: Sequence[Declared],
+    declared: Sequence[Declared[AnyPattern]],
     revised: timedelta,
     frontier: datetime | None,
     read_batch: ReadBatch,
-) -> Sequence[Declared]:
+) -> Sequence[Declared[AnyPattern]]:
     blocks = Blocks(cursor)
     stored = store(cursor, revises_from(declared, revised))
     around = Deciding(cursor, blocks, frontier, read_batch)
-    found = []
-    for declaration in declared:
-        keys = keys_to_revise(cursor, declaration, *changed(declaration, stored, blocks))
-        found.append(decide(around, declaration, keys))
+    found = [_decide(around, declaration, stored) for declaration in declared]
     if found != declared:
         expire(cursor, reads_from(found, revised))
     return found
+
+
+def _decide(around: Deciding, declared: Declared[AnyPattern], stored: Stored) -> Declared[AnyPattern]:
+    came, gone = changed(declared, stored, around.blocks)
+    if isinstance(declared.pattern, Burst):
+        return decide_bursts(around, cast("Declared[Burst]", declared), came, gone)
+    of = cast("Declared[Pattern]", declared)
+    return decide(around, of, keys_to_revise(around.cursor, of, came, gone))
 
 
 def is_match_due(cursor: psycopg.Cursor[Any], around: Fold) -> bool:

@@ -13,7 +13,7 @@ import psycopg
 from psycopg.types.json import Jsonb
 
 from jobs.analytics.patterns.declared import Declared
-from metering.patterns.pattern import Pattern
+from metering.patterns.burst import AnyPattern
 
 Key = tuple[str | None, ...]
 """The values of `partition_by`, in its order."""
@@ -29,6 +29,8 @@ FROM (
     ORDER BY match_id, version DESC
 ) AS last WHERE NOT is_retracted ORDER BY started_at, first_lsn
 """
+# After `weir rebuild analytics` a match may stand that is not found again.
+_FIRST = "SELECT min(started_at) FROM pattern_matches WHERE pattern_id = %s AND started_at > %s AND started_at <= %s"
 _APPEND = """
 INSERT INTO pattern_matches (
     pattern_id, match_id, version, is_retracted, account, keys, first_lsn, last_lsn, started_at, ended_at, outcomes,
@@ -75,7 +77,9 @@ class Found:
 Standing = Mapping[Key, Sequence[Found]]
 
 
-def standing_of(cursor: psycopg.Cursor[Any], declared: Declared, after: datetime, until: datetime) -> Standing:
+def standing_of(
+    cursor: psycopg.Cursor[Any], declared: Declared[AnyPattern], after: datetime, until: datetime
+) -> Standing:
     """By key, the matches of a pattern that stand and begin after an instant and up to another, in that order."""
     found = defaultdict[Key, list[Found]](list)
     values = {"pattern_id": declared.pattern_id, "after": after, "until": until}
@@ -85,15 +89,33 @@ def standing_of(cursor: psycopg.Cursor[Any], declared: Declared, after: datetime
     return found
 
 
-def keys_of(pattern: Pattern, keys: Iterable[Key]) -> pl.DataFrame:
+def first_standing(
+    cursor: psycopg.Cursor[Any], declared: Declared[AnyPattern], after: datetime, until: datetime
+) -> datetime | None:
+    """When the first match of a pattern began after an instant and up to another; it may be retracted since."""
+    row = cursor.execute(_FIRST, [declared.pattern_id, after, until]).fetchone()
+    return None if row is None else row[0]
+
+
+def keys_of(pattern: AnyPattern, keys: Iterable[Key]) -> pl.DataFrame:
     """Keys as a frame with the columns `partition_by`."""
     return pl.DataFrame([[*key] for key in keys], dict.fromkeys(pattern.partition_by, pl.String), orient="row")
 
 
+def changes(before: Sequence[Found], now: Sequence[Found]) -> list[dict[str, Any]]:
+    """The rows that make what stands of what is found: retractions, then what is new or has changed."""
+    stood, stands = ({match.match_id: match for match in of} for of in (before, now))
+    gone = [match.change(is_retracted=True) for name, match in stood.items() if name not in stands]
+    return gone + [match.change(is_retracted=False) for name, match in stands.items() if match != stood.get(name)]
+
+
 def append(
-    cursor: psycopg.Cursor[Any], declared: Declared, changes: Sequence[Mapping[str, Any]], frontier: datetime | None
+    cursor: psycopg.Cursor[Any],
+    declared: Declared[AnyPattern],
+    rows: Sequence[Mapping[str, Any]],
+    frontier: datetime | None,
 ) -> None:
     """Add these rows, each with the next version of its match."""
-    if changes:
-        of = {"pattern_id": declared.pattern_id, "changed": Jsonb(changes), "frontier": frontier, "versions": VERSIONS}
+    if rows:
+        of = {"pattern_id": declared.pattern_id, "changed": Jsonb(rows), "frontier": frontier, "versions": VERSIONS}
         cursor.execute(_APPEND, of)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 import polars as pl
@@ -11,6 +11,8 @@ import psycopg
 
 from jobs.analytics.patterns.blocks import AT, INSTANT, LSN, columns_of, read_block
 from jobs.analytics.patterns.declared import Declared
+from metering.instants import EPOCH
+from metering.patterns.burst import AnyPattern
 from metering.windows import MINUTE
 
 MAX_BYTES = 1 << 27
@@ -42,16 +44,22 @@ class Blocks:
         row = self._cursor.execute(_FIRST, [after - MINUTE, until]).fetchone()
         return None if row is None else row[0]
 
-    def read(self, after: datetime, until: datetime) -> Iterator[list[pl.DataFrame]]:
-        """The same, opened, so many at a time that they hold at most MAX_READ outcomes, or a single block."""
+    def read(self, after: datetime, until: datetime, whole: timedelta = timedelta()) -> Iterator[list[pl.DataFrame]]:
+        """The same, opened, so many at a time that they hold at most MAX_READ outcomes, or a single block.
+
+        With `whole`, tumbling windows of that length are read whole: more at a time where one has more.
+        """
         waiting: list[int] = []
         rows = 0
-        for block_id, _, count in self.listed(after, until):
-            if waiting and rows + count > MAX_READ:
+        last = None
+        for block_id, minute, count in self.listed(after, until):
+            start = minute - (minute - EPOCH) % whole if whole else None
+            if waiting and rows + count > MAX_READ and (start is None or start != last):
                 yield self.get(waiting)
                 waiting, rows = [], 0
             waiting.append(block_id)
             rows += count
+            last = start
         if waiting:
             yield self.get(waiting)
 
@@ -75,7 +83,10 @@ class Blocks:
 
 
 def seen_by(
-    declared: Declared, frames: Iterable[pl.DataFrame], after: datetime | None = None, until: datetime | None = None
+    declared: Declared[AnyPattern],
+    frames: Iterable[pl.DataFrame],
+    after: datetime | None = None,
+    until: datetime | None = None,
 ) -> pl.DataFrame:
     """AT, LSN and the columns of a pattern, of outcomes that it looks at after one instant and up to another."""
     kinds = {AT: INSTANT, LSN: pl.Int64(), **columns_of([declared.pattern])}

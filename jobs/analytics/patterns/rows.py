@@ -36,7 +36,7 @@ class OfKey:
 
 
 def candidates(
-    declared: Declared, blocks: Blocks, after: datetime, until: datetime, wanted: pl.DataFrame | None
+    declared: Declared[Pattern], blocks: Blocks, after: datetime, until: datetime, wanted: pl.DataFrame | None
 ) -> pl.DataFrame:
     """Keys in which a match may begin after one instant and up to another, of those `wanted` or of all: they have an
     outcome that may be the first, and as many that may be in a match as the shortest match has.
@@ -56,7 +56,7 @@ def candidates(
 
 
 def rows_of(
-    declared: Declared, blocks: Blocks, after: datetime, until: datetime, keys: pl.DataFrame
+    declared: Declared[Pattern], blocks: Blocks, after: datetime, until: datetime, keys: pl.DataFrame
 ) -> Iterator[OfKey]:
     """The outcomes of these keys that decide what begins after one instant and up to another, where anything may begin.
 
@@ -80,7 +80,9 @@ def rows_of(
             yield OfKey(key, outcomes.slice(low, high - low), micros[low:high], bits[low:high], of - low)
 
 
-def _read(declared: Declared, blocks: Blocks, after: datetime, until: datetime, keys: pl.DataFrame) -> pl.DataFrame:
+def _read(
+    declared: Declared[Pattern], blocks: Blocks, after: datetime, until: datetime, keys: pl.DataFrame
+) -> pl.DataFrame:
     names = [*declared.pattern.partition_by]
     begins = after - declared.pattern.within if reads_before(declared.pattern) else after
     end = until + declared.pattern.within

@@ -15,6 +15,8 @@ from jobs.analytics.patterns.conditions import may_stand, starts_look_back
 from jobs.analytics.patterns.declared import Declared
 from jobs.analytics.patterns.matches import keys_of, standing_of
 from jobs.analytics.patterns.reading import Blocks, seen_by
+from metering.patterns.burst import AnyPattern
+from metering.patterns.pattern import Pattern
 from metering.windows import MINUTE
 
 _ADD = f"""
@@ -52,7 +54,7 @@ def store(cursor: psycopg.Cursor[Any], first: datetime) -> Stored:
     return Stored(cursor.execute(_ADD, [first]).fetchall(), replaced)
 
 
-def changed(declared: Declared, stored: Stored, blocks: Blocks) -> tuple[pl.DataFrame, pl.DataFrame]:
+def changed(declared: Declared[AnyPattern], stored: Stored, blocks: Blocks) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Of a pattern, the outcomes at or before `final_until` that came, and those that went: keys, AT, LSN, columns."""
     until = declared.final_until
     late = [block_id for block_id, minute in stored.added if minute <= until]
@@ -68,7 +70,7 @@ def changed(declared: Declared, stored: Stored, blocks: Blocks) -> tuple[pl.Data
 
 
 def keys_to_revise(
-    cursor: psycopg.Cursor[Any], declared: Declared, came: pl.DataFrame, gone: pl.DataFrame
+    cursor: psycopg.Cursor[Any], declared: Declared[Pattern], came: pl.DataFrame, gone: pl.DataFrame
 ) -> pl.DataFrame:
     """`partition_by`, and the `first` and `last` time at which what came or went may change final matches.
 
