@@ -122,10 +122,10 @@ def _roll_up(cursor: psycopg.Cursor[Any], roll_up: RollUp) -> None:
 PLAN = Plan(
     job=replace(JOB, fold=fold),
     emptied=(
-        *("usage_windows", "usage_days", "usage_day_dimensions", "stragglers", "corrections", "unsent_windows"),
-        *("taken_back_on_time", "usage_members", "late_members", "usage_hours", "usage_months"),
         # Without values to sum, the triggers of days do nothing until the end.
         *("limited_dimensions", "usage_dimensions"),
+        *("usage_windows", "usage_days", "usage_day_dimensions", "stragglers", "corrections", "unsent_windows"),
+        *("taken_back_on_time", "usage_members", "late_members", "usage_hours", "usage_months"),
     ),
     columns=with_fingerprint(Table.USAGE, COLUMNS),
     parts=_parts,

@@ -155,7 +155,19 @@ def test_a_limit_of_a_team_denies_who_asks_for_the_team_and_says_where_more_may_
         "4 requests of team a/b ? are used in this month, and up to 3 more: usage of combinations beyond the first "
         "10,000 of a day is in no value of a dimension."
     )
-    write(gateway.database, "usage_days", used(name, "requests", 4, today(name)))
+    one_more = {**used(ACME, "requests", 1, day), "dimensions": '{"team": "a/b ?", "u": "1"}'}
+    write(gateway.database, "usage_days", one_more)
+    reached = "usage_limit_reached"
+    assert codes(gateway, everybody, ACME, *asked) == {**dict.fromkeys(asked), team: reached, f"{team}/m1": reached}
+    denied = ask(gateway, everybody, ACME, features=[team]).json["data"][0]["features"][team]
+    assert denied["reason"]["message"] == "5 of 5 requests of team a/b ? are used in this month."
+
+
+def test_a_limit_of_a_day_counts_the_day_of_the_accounts_own_calendar(gateway: Server, everybody: str) -> None:
+    declare(gateway, *(limit("requests", "5", period="P1D", account=name) for name in (ACME, GLOBEX)))
+    # Right before midnight the day of the rows may be over when it is asked.
+    for name in (ACME, GLOBEX):
+        write(gateway.database, "usage_days", used(name, "requests", 4, today(name)))
         write(gateway.database, "usage_days", used(name, "requests", 9, today(name) + timedelta(days=2)))
         write(gateway.database, "usage_days", used(name, "requests", 9, today(name) - timedelta(days=1)))
         assert codes(gateway, everybody, name, "requests") == {"requests": None}

@@ -32,6 +32,7 @@ from jobs.billing.pipeline import JOB
 from jobs.forget.database import change
 from jobs.forget.tables import Person
 from jobs.queries.limits import limits_in_use
+from jobs.rebuild.billing import PLAN
 from jobs.runtime.effective_rules import EffectiveRules
 from jobs.runtime.job import Fold
 from jobs.runtime.postgres.sink import stage
@@ -193,6 +194,29 @@ def test_the_sums_follow_whatever_else_writes_days(connection: psycopg.Connectio
     for name, statement in CHANGES.items():
         edit(connection, statement)
         assert_summed(connection, name)
+
+
+def test_a_rebuild_sums_the_values_again_at_its_end(connection: psycopg.Connection[Any], database: str) -> None:
+    """By the plan of `weir rebuild`, whose rows of usage this test gives."""
+    rows = list(_World.of(random.Random(4)).rows)
+    with_dimensions(database)
+    declare(database, *(limit("1", account="*", dimension={"team": value}) for value in VALUES))
+    bill(connection, rows, DROPS)
+    before, decided = sums(connection), crossed(connection)
+    assert before
+    with connection.transaction(), connection.cursor() as cursor:
+        for statement in PLAN.keeping:
+            cursor.execute(statement)
+        for table in PLAN.emptied:
+            cursor.execute(f"DELETE FROM {table}")
+        stage(cursor, JOB.staged, built(rows, DROPS))
+        PLAN.job.fold(cursor, DROPS, Fold(None, None, 999, rules=(EffectiveRules(1, DROPS.deciding),)))
+        PLAN.ending(cursor, DROPS, 999, 1)
+    names = sorted(map(str, before))
+    assert sorted(map(str, sums(connection))) == names
+    assert_summed(connection)
+    bill(connection, [])
+    assert crossed(connection) == decided
 
 
 def test_the_audit_names_a_sum_of_a_value_that_is_wrong_or_lost(
