@@ -154,7 +154,7 @@ def dimensions(url: str, tell: Callable[[str], Any]) -> None:
     for name, limits in OF_DIMENSIONS.items():
         execute(url, f"DELETE FROM catalog.limits; DELETE FROM threshold_changes; {limits}")
         declared, _, _ = measured(url, 1, STAGED.empty_table(), "DELETE FROM limited_dimensions")
-        tell(f"{name:42} summed from 300,000 rows of days: {declared:7.1f} CPU-ms")
+        tell(f"{name:42} summed from all days: {declared:7.1f} CPU-ms")
         for accounts, repeats in REPEATS.items():
             folded, decided, _ = measured(url, repeats, of_accounts(accounts, has_teams=True))
             execute(url, "VACUUM ANALYZE")

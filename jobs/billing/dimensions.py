@@ -31,6 +31,7 @@ _REMOVE = (
     )
     """,
 )
+# Each row is split once, not once for each limit (OFFSET 0).
 _ADD = f"""
 WITH added AS (
     INSERT INTO limited_dimensions ({_NAMED} EXCEPT TABLE limited_dimensions) RETURNING meter, dimension, value
@@ -38,10 +39,12 @@ WITH added AS (
 INSERT INTO usage_dimensions (account, first_day, period, meter, dimension, value, model, quantity)
 SELECT account, CASE period WHEN 'P1D' THEN day ELSE date_trunc('month', day::timestamp)::date END, period,
        meter, dimension, value, model, trim_scale(sum(quantity))
-FROM usage_days CROSS JOIN LATERAL (
-    SELECT key AS dimension, value FROM jsonb_each_text(dimensions)
-    UNION ALL SELECT '', '' WHERE is_other
-) AS of_value JOIN added USING (meter, dimension, value)
+FROM (
+    SELECT * FROM usage_days CROSS JOIN LATERAL (
+        SELECT key AS dimension, value FROM jsonb_each_text(dimensions)
+        UNION ALL SELECT '', '' WHERE is_other
+    ) AS of_value OFFSET 0
+) AS split JOIN added USING (meter, dimension, value)
 CROSS JOIN unnest('{{P1D,P1M}}'::text[]) AS period
 GROUP BY 1, 2, 3, 4, 5, 6, 7 ORDER BY 1, 2, 3, 4, 5, 6, 7
 """

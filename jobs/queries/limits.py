@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date, datetime
 from decimal import Decimal
@@ -72,33 +72,40 @@ _USED = """
     GROUP BY GROUPING SETS ((account, meter, period), (account, meter, period, model))
     HAVING GROUPING(model) = 1 OR model <> ''
 """
-# What limits name is summed by billing with its next fold after they are declared; until then days are added up here.
-_USED_OF_DIMENSIONS = """
+_RUNNING = """
     WITH running AS (
         SELECT * FROM unnest(%(held)s::text[], %(periods)s::text[], %(firsts)s::date[])
             AS running (account, period, first_day) WHERE period IN ('P1D', 'P1M')
     ), named AS (
         SELECT * FROM unnest(%(meters)s::text[], %(dimensions)s::text[], %(values)s::text[])
             AS named (meter, dimension, value)
-    ), found AS (
-        SELECT account, period, meter, dimension, value, model, quantity
-        FROM running JOIN usage_dimensions USING (account, period, first_day) JOIN named USING (meter, dimension, value)
-        UNION ALL
-        SELECT account, period, meter, dimension, value, model, quantity
-        FROM running JOIN usage_days USING (account) CROSS JOIN LATERAL (
-            SELECT key AS dimension, value FROM jsonb_each_text(dimensions)
-            UNION ALL SELECT '', '' WHERE is_other
-        ) AS of_value JOIN (TABLE named EXCEPT TABLE limited_dimensions) AS unsummed USING (meter, dimension, value)
-        WHERE day >= first_day AND day < CASE period WHEN 'P1D' THEN first_day + 1
-                                                     ELSE (first_day + interval '1 month')::date END
     )
+"""
+_BY_VALUE = """
     SELECT account, period, meter, dimension, value, coalesce(model, '') AS model, sum(quantity) AS used
-    FROM found
+    FROM ({rows}) AS found JOIN named USING (meter, dimension, value)
     GROUP BY GROUPING SETS (
         (account, period, meter, dimension, value), (account, period, meter, dimension, value, model)
     )
     HAVING GROUPING(model) = 1 OR model <> ''
 """
+_SUMMED = _RUNNING + _BY_VALUE.format(
+    rows="SELECT * FROM running JOIN usage_dimensions USING (account, period, first_day)"
+)
+# Billing sums what limits name with its next fold after they are declared; until then days are added up here. Each row
+# is split once, not once for each limit (OFFSET 0).
+_UNSUMMED = f"{_RUNNING} TABLE named EXCEPT TABLE limited_dimensions"
+_OF_DAYS = _RUNNING + _BY_VALUE.format(
+    rows="""
+        SELECT * FROM running JOIN usage_days USING (account) CROSS JOIN LATERAL (
+            SELECT key AS dimension, value FROM jsonb_each_text(dimensions)
+            UNION ALL SELECT '', '' WHERE is_other
+        ) AS of_value
+        WHERE day >= first_day AND day < CASE period WHEN 'P1D' THEN first_day + 1
+                                                     ELSE (first_day + interval '1 month')::date END
+        OFFSET 0
+    """
+)
 _FRONTIER = "SELECT frontier FROM closed_usage"
 
 
@@ -230,12 +237,20 @@ def _used_of_dimensions(
     named = {(row["meter"], row["dimension"], row["dimension_value"]) for row in limits if row["dimension"]}
     if not named:
         return {}
-    listed = sorted(named | {(meter, "", "") for meter, _, _ in named})
-    names = {name: [row[place] for row in listed] for place, name in enumerate(("meters", "dimensions", "values"))}
+    named |= {(meter, "", "") for meter, _, _ in named}
+    asked = database.execute(_UNSUMMED, {**parameters, **_columns(named)}).fetchall()
+    unsummed = {(row["meter"], row["dimension"], row["value"]) for row in asked}
+    rows = database.execute(_SUMMED, {**parameters, **_columns(named - unsummed)}).fetchall()
+    if unsummed:
+        rows += database.execute(_OF_DAYS, {**parameters, **_columns(unsummed)}).fetchall()
     return {
         (row["account"], row["meter"], "", row["model"], row["period"], row["dimension"], row["value"]): row["used"]
-        for row in database.execute(_USED_OF_DIMENSIONS, {**parameters, **names}).fetchall()
+        for row in rows
     }
+
+
+def _columns(named: Collection[tuple[str, str, str]]) -> dict[str, list[str]]:
+    return {name: [row[place] for row in named] for place, name in enumerate(("meters", "dimensions", "values"))}
 
 
 def _running(

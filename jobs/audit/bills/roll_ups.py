@@ -80,11 +80,13 @@ WITH found AS (
     UNION ALL
     SELECT account, CASE period WHEN 'P1D' THEN day ELSE date_trunc('month', day::timestamp)::date END, period, meter,
            dimension, value, model, 0, quantity
-    FROM usage_days CROSS JOIN LATERAL (
-        SELECT key AS dimension, value FROM jsonb_each_text(dimensions)
-        UNION ALL SELECT '', '' WHERE is_other
-    ) AS of_value JOIN limited_dimensions USING (meter, dimension, value)
-    CROSS JOIN unnest('{{P1D,P1M}}'::text[]) AS period WHERE {source_range}
+    FROM (
+        SELECT * FROM usage_days CROSS JOIN LATERAL (
+            SELECT key AS dimension, value FROM jsonb_each_text(dimensions)
+            UNION ALL SELECT '', '' WHERE is_other
+        ) AS of_value WHERE {source_range} OFFSET 0
+    ) AS split JOIN limited_dimensions USING (meter, dimension, value)
+    CROSS JOIN unnest('{{P1D,P1M}}'::text[]) AS period
 )
 SELECT account, first_day, period, meter, dimension, value, model, trim_scale(sum(stored)) AS stored,
        trim_scale(sum(must)) AS must, count(*) OVER () AS wrong

@@ -84,15 +84,18 @@ ALTER TABLE usage_dimensions ENABLE ROW LEVEL SECURITY;
 CREATE POLICY reads_named_accounts ON usage_dimensions FOR SELECT USING {NAMED};
 """
 
-# What is in no value of any dimension (`is_other`) is summed with empty names. A row stays also at 0.
+# What is in no value of any dimension (`is_other`) is summed with empty names. A row stays also at 0. Each row is split
+# once, not once for each limit (OFFSET 0).
 ADDED = """
         INSERT INTO usage_dimensions AS known (account, first_day, period, meter, dimension, value, model, quantity)
         SELECT account, CASE period WHEN 'P1D' THEN day ELSE date_trunc('month', day::timestamp)::date END, period,
                meter, dimension, value, model, trim_scale(sum({way}quantity))
-        FROM ({rows}) AS changed CROSS JOIN LATERAL (
-            SELECT key AS dimension, value FROM jsonb_each_text(dimensions)
-            UNION ALL SELECT '', '' WHERE is_other
-        ) AS of_value JOIN limited_dimensions USING (meter, dimension, value)
+        FROM (
+            SELECT * FROM ({rows}) AS changed CROSS JOIN LATERAL (
+                SELECT key AS dimension, value FROM jsonb_each_text(dimensions)
+                UNION ALL SELECT '', '' WHERE is_other
+            ) AS of_value OFFSET 0
+        ) AS split JOIN limited_dimensions USING (meter, dimension, value)
         CROSS JOIN unnest('{{P1D,P1M}}'::text[]) AS period
         GROUP BY 1, 2, 3, 4, 5, 6, 7 HAVING sum({way}quantity) <> 0 ORDER BY 1, 2, 3, 4, 5, 6, 7
         ON CONFLICT ON CONSTRAINT usage_dimensions_key DO UPDATE SET
