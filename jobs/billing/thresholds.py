@@ -96,7 +96,8 @@ _CALENDARS = "SELECT DISTINCT calendar, held_from, timezones, period, first_day 
 
 # Of one meter or currency, model, value of a dimension and period: the account's own, else its plan's, else that of
 # each account; of its versions the last that began before the period ended. The plan is the last of the period, too.
-# Limits of a dimension are found from the values that the account has used: somebody may limit thousands of values.
+# Limits of a dimension are found from the values that the account has used, each by the index (OFFSET 0): somebody may
+# limit thousands of values.
 _IN_FORCE = """
 CREATE TEMP TABLE thresholds_in_force ON COMMIT DROP AS
 WITH placed AS (
@@ -126,7 +127,7 @@ WITH placed AS (
     FROM placed JOIN catalog.limits ON limits.period = placed.period
     WHERE limits.account = '' AND limits.plan = '' AND dimension = '' AND effective_from < until
     UNION ALL
-    SELECT placed.account, placed.period, placed.first_day, limits.meter, currency, limits.model, limits.dimension,
+    SELECT placed.account, placed.period, first_day, limited.meter, currency, model, limited.dimension,
            dimension_value, place, effective_from, quantity, steps, every
     FROM placed CROSS JOIN LATERAL (
         SELECT DISTINCT meter, dimension, value FROM usage_dimensions AS of
@@ -135,10 +136,13 @@ WITH placed AS (
         OFFSET 0
     ) AS used CROSS JOIN LATERAL (
         VALUES (placed.account, '', 1), ('', placed.plan, 2), ('', '', 3)
-    ) AS whose (account, plan, place) JOIN catalog.limits
-      ON (limits.account, limits.plan, limits.meter, limits.dimension, limits.dimension_value)
-       = (whose.account, whose.plan, used.meter, used.dimension, used.value)
-    WHERE limits.dimension <> '' AND limits.period = placed.period AND effective_from < until
+    ) AS whose (account, plan, place) CROSS JOIN LATERAL (
+        SELECT * FROM catalog.limits
+        WHERE (limits.account, limits.plan, limits.meter, limits.dimension, limits.dimension_value)
+            = (whose.account, whose.plan, used.meter, used.dimension, used.value)
+          AND limits.dimension <> '' AND limits.period = placed.period AND effective_from < until
+        OFFSET 0
+    ) AS limited
 )
 SELECT DISTINCT ON (account, period, first_day, meter, currency, model, dimension, dimension_value)
        account, period, first_day, meter, currency, model, dimension, dimension_value, maximum, steps, every

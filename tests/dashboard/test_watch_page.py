@@ -128,7 +128,7 @@ def test_a_limit_of_a_model_is_named_and_one_that_recurs_counts_from_its_last_mu
 def test_a_limit_of_a_team_is_named_and_says_how_much_of_usage_is_in_no_team(
     open_page: Pages, running: str, now: datetime
 ) -> None:
-    of = {"dimension": "team", "dimension_value": "search"}
+    of: dict[str, Any] = {"dimension": "team", "dimension_value": "search"}
     limit(running, now, account="acme", meter="requests", period="P1D", quantity=1_000, **of)
     write_windows(running, window(now - MINUTE, 700, account="acme"), window(now - 2 * MINUTE, 200, account="acme"))
     with psycopg.connect(running) as connection:

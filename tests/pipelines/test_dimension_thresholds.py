@@ -253,7 +253,10 @@ def test_usage_of_combinations_beyond_the_first_of_a_day_is_in_no_value_and_the_
     assert reached == {"search": 2, "": 3}
     with psycopg.connect(database, row_factory=dict_row) as reader:
         uses = list(limits_in_use(reader, ["acme"], None, NOON))
-    assert [(use.dimension_value, use.used, use.other) for use in uses] == [("search", 2, 3), ("z", 0, 3)]
+    assert [(use.dimension_value, use.used, use.other) for use in uses] == [
+        ("search", Decimal(2), Decimal(3)),
+        ("z", Decimal(0), Decimal(3)),
+    ]
 
 
 def test_until_billing_has_summed_a_new_limit_the_status_adds_up_days(
