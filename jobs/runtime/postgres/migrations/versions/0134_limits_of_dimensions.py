@@ -94,7 +94,7 @@ ADDED = """
             SELECT * FROM ({rows}) AS changed CROSS JOIN LATERAL (
                 SELECT key AS dimension, value FROM jsonb_each_text(dimensions)
                 UNION ALL SELECT '', '' WHERE is_other
-            ) AS of_value OFFSET 0
+            ) AS of_value WHERE meter IN (SELECT meter FROM limited_dimensions) OFFSET 0
         ) AS split JOIN limited_dimensions USING (meter, dimension, value)
         CROSS JOIN unnest('{{P1D,P1M}}'::text[]) AS period
         GROUP BY 1, 2, 3, 4, 5, 6, 7 HAVING sum({way}quantity) <> 0 ORDER BY 1, 2, 3, 4, 5, 6, 7
