@@ -20,7 +20,7 @@ _IS_OTHER = f"""
 SELECT EXISTS (({_NAMED}) EXCEPT TABLE limited_dimensions)
     OR (SELECT count(*) FROM limited_dimensions) <> (SELECT count(*) FROM ({_NAMED}) AS named)
 """
-# Whoever else writes days (a repair by hand) has ended, or waits.
+# Others that write days, as a repair by hand does, have ended or wait.
 _LOCK = "LOCK TABLE usage_days IN SHARE ROW EXCLUSIVE MODE"
 _REMOVE = (
     f"DELETE FROM limited_dimensions WHERE (meter, dimension, value) NOT IN ({_NAMED})",

@@ -11,6 +11,7 @@ from jobs.queries.limits import LimitUse, limits_in_use
 from jobs.queries.pages import Page, paged
 from jobs.queries.reading import Database, select
 
+OF_VALUE = ("dimension", "dimension_value")
 LIMIT_COLUMNS = (
     *("account", "plan", "meter", "currency", "model", "dimension", "dimension_value", "period", "effective_from"),
     *("quantity", "amount", "steps", "every", "changed_by", "changed_at"),
@@ -62,9 +63,7 @@ THRESHOLD_COLUMNS = (
     *("account", "period", "period_start", "meter", "currency", "model", "dimension", "dimension_value", "threshold"),
     *("version", "is_crossed", "used", "changed_at", "frontier"),
 )
-THRESHOLD_KEY = (
-    *("account", "period_start", "period", "meter", "currency", "model", "dimension", "dimension_value", "threshold"),
-)
+THRESHOLD_KEY = (*("account", "period_start", "period", "meter", "currency", "model"), *OF_VALUE, "threshold")
 """What the states of thresholds are ordered by: no two have the same values."""
 _STATES = """
     SELECT DISTINCT ON (

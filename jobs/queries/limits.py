@@ -238,8 +238,8 @@ def _used_of_dimensions(
     if not named:
         return {}
     named |= {(meter, "", "") for meter, _, _ in named}
-    asked = database.execute(_UNSUMMED, {**parameters, **_columns(named)}).fetchall()
-    unsummed = {(row["meter"], row["dimension"], row["value"]) for row in asked}
+    new = database.execute(_UNSUMMED, {**parameters, **_columns(named)}).fetchall()
+    unsummed = {(row["meter"], row["dimension"], row["value"]) for row in new}
     rows = database.execute(_SUMMED, {**parameters, **_columns(named - unsummed)}).fetchall()
     if unsummed:
         rows += database.execute(_OF_DAYS, {**parameters, **_columns(unsummed)}).fetchall()
