@@ -1,8 +1,9 @@
 """OpenMeter's question of a gateway: may these customers use these features? `POST …/entitlement-access/query`.
 
-A customer is an account. A feature is a meter, or a meter of one model (`METER/MODEL`). Weir answers by the limits of
-the catalog; the gateway enforces them. It keeps no credits, so `include_credits` changes nothing: refused, a gateway
-that lets calls pass on errors would let all of them pass.
+A customer is an account. A feature is a meter (`METER`), a meter of one model (`METER/MODEL`), of one value of a
+dimension (`METER?NAME=VALUE`, with the value as in a URL), or of both (`METER?NAME=VALUE/MODEL`). Weir answers by the
+limits of the catalog; the gateway enforces them. It keeps no credits, so `include_credits` changes nothing: refused, a
+gateway that lets calls pass on errors would let all of them pass.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 from typing import Any
+from urllib.parse import unquote
 
 from starlette.responses import Response
 
@@ -19,6 +21,7 @@ from api.answers import tagged, to_json
 from api.meter_query_request import body_of, object_of, texts_of
 from api.parameters import bad_request
 from api.read_request import ReadRequest
+from jobs.billing.days import MAX_COMBINATIONS
 from jobs.billing_progress import Row
 from jobs.queries.limits import LimitUse, accounts_now, limits_in_use
 from jobs.queries.reading import Database
@@ -37,6 +40,21 @@ class Denied(StrEnum):
     USAGE_LIMIT_REACHED = "usage_limit_reached"
     FEATURE_UNAVAILABLE = "feature_unavailable"
     FEATURE_NOT_FOUND = "feature_not_found"
+
+
+@dataclass(frozen=True)
+class _Feature:
+    meter: str
+    model: str
+    dimension: str
+    value: str
+
+    def counts_under(self, limit: LimitUse) -> bool:
+        """One of money is of every feature: all of them cost. One of all models is of each, and so one of all usage."""
+        if limit.currency:
+            return True
+        of_value = (limit.dimension, limit.dimension_value) in (("", ""), (self.dimension, self.value))
+        return limit.meter == self.meter and limit.model in ("", self.model) and of_value
 
 
 @dataclass(frozen=True)
@@ -59,11 +77,10 @@ async def entitlement_access(read_request: ReadRequest) -> Response:
         limits: dict[tuple[str, str], list[LimitUse]] = {}
         if accounts:
             now = next(iter(accounts.values()))["read_at"]
-            parts = [(feature, *_parts(feature)) for feature in features or meters]
-            for limit in limits_in_use(database, list(accounts), [meter for _, meter, _ in parts], now):
-                for feature, meter, model in parts:
-                    # One of money is of every feature: all of them cost. One of all models is of each.
-                    if limit.currency or (limit.meter == meter and limit.model in ("", model)):
+            parts = [(feature, _parts(feature)) for feature in features or meters]
+            for limit in limits_in_use(database, list(accounts), [part.meter for _, part in parts], now):
+                for feature, part in parts:
+                    if part.counts_under(limit):
                         limits.setdefault((limit.account, feature), []).append(limit)
         return _Found(meters, accounts, limits)
 
@@ -92,10 +109,12 @@ async def _asked(read_request: ReadRequest) -> tuple[list[str], list[str]]:
     return customers, _keys(given, "feature")
 
 
-def _parts(feature: str) -> tuple[str, str]:
-    """Its meter, and its model or (of all models) an empty text. No meter has a slash, and a model may."""
-    meter, _, model = feature.partition("/")
-    return meter, model
+def _parts(feature: str) -> _Feature:
+    """Its parts; what it does not name is empty. No meter has a slash or a question mark, and a model may."""
+    of, _, model = feature.partition("/")
+    meter, _, of_value = of.partition("?")
+    dimension, _, value = of_value.partition("=")
+    return _Feature(meter, model, unquote(dimension), unquote(value))
 
 
 def _keys(given: Mapping[str, Any], name: str) -> list[str]:
@@ -126,7 +145,7 @@ def _result(found: _Found, name: str, features: Iterable[str], frontier: datetim
 
 
 def _access(found: _Found, name: str, feature: str, frontier: datetime | None) -> dict[str, Any]:
-    if (meter := _parts(feature)[0]) not in found.meters:
+    if (meter := _parts(feature).meter) not in found.meters:
         return _denied(Denied.FEATURE_NOT_FOUND, f"There is no meter {meter}.")
     limits = [limit for limit in found.limits.get((name, feature), ()) if limit.maximum is not None]
     for limit in limits:
@@ -139,11 +158,24 @@ def _access(found: _Found, name: str, feature: str, frontier: datetime | None) -
             which, verb = "the" if rolling_hours(limit.period) else "this", "used" if limit.meter else "spent"
             used = f"{text_of(limit.used)} of {text_of(limit.maximum)} {_name(limit)} are {verb}"
             return _denied(Denied.USAGE_LIMIT_REACHED, f"{used} in {which} {period_words(limit.period)}.")
+    if uncertain := [_more(limit) for limit in limits if limit.other]:
+        return {"has_access": True, "may_be_more": uncertain}
     return {"has_access": True}
 
 
+def _more(limit: LimitUse) -> str:
+    """Of a day with too many combinations of dimensions it is not known whose the rest is."""
+    return (
+        f"{text_of(limit.used)} {_name(limit)} are used in this {period_words(limit.period)}, and up to "
+        f"{text_of(limit.other)} more: usage of combinations beyond the first {MAX_COMBINATIONS:,} of a day is in no "
+        "value of a dimension."
+    )
+
+
 def _name(limit: LimitUse) -> str:
-    return f"{limit.meter} of {limit.model}" if limit.model else limit.meter or limit.currency
+    of_model = f" of {limit.model}" if limit.model else ""
+    of_value = f" of {limit.dimension} {limit.dimension_value}" if limit.dimension else ""
+    return f"{limit.meter or limit.currency}{of_model}{of_value}"
 
 
 def _denied(code: Denied, message: str) -> dict[str, Any]:

@@ -229,7 +229,7 @@ THRESHOLD = _row(
         "period": one_of((*CALENDAR_PERIODS, *ROLLING_PERIODS)),
         # 1970-01-01: the period rolls.
         "period_start": {"type": "string", "format": "date"},
-        **dict.fromkeys(("meter", "currency", "model"), or_null(TEXT)),
+        **dict.fromkeys(("meter", "currency", "model", "dimension", "dimension_value"), or_null(TEXT)),
         "threshold": DECIMAL,
         "version": WHOLE,
         "is_crossed": BOOLEAN,
@@ -314,7 +314,8 @@ _REASON: Schema = {
 }
 _ACCESS: Schema = {
     "type": "object",
-    "properties": {"has_access": BOOLEAN, "reason": _REASON},
+    # In each limit's words, that more may be used than is known.
+    "properties": {"has_access": BOOLEAN, "reason": _REASON, "may_be_more": {"type": "array", "items": TEXT}},
     "required": ["has_access"],
 }
 _CUSTOMER: Schema = {

@@ -75,13 +75,30 @@ OF_LIMITS = {
     "of money, of everybody": "INSERT INTO catalog.limits (account, currency, period, effective_from, amount)"
     " VALUES ('', 'EUR', 'P1M', '2025-01-01', 1000000)",
 }
+OF_A_VALUE = "INSERT INTO catalog.limits (account, dimension, dimension_value, meter, period, effective_from, quantity)"
+OF_DIMENSIONS = {
+    "none": "",
+    "1,000 by the month, of an account each": OF_LIMITS["1,000, of an account each"],
+    "1,000 of a team, of an account each": f"{OF_A_VALUE} SELECT 'account-' || i, 'team', 'team-' || i % 100,"
+    " 'requests', 'P1M', '2025-01-01', 100000000 FROM generate_series(0, 999) AS i",
+    "1,000 teams, of everybody": f"{OF_A_VALUE} SELECT '', 'team', 'team-' || i, 'requests', 'P1M', '2025-01-01',"
+    " 100000000 FROM generate_series(0, 999) AS i",
+}
+TEAMS = """
+UPDATE usage_days SET dimensions = jsonb_build_object('team', 'team-' || substr(account, 9)::int % 100, 'user', account)
+"""
 
 
-def of_accounts(accounts: int) -> pa.Table:
-    """A row of STAGED for each account and meter."""
+def of_accounts(accounts: int, *, has_teams: bool = False) -> pa.Table:
+    """A row of STAGED for each account and meter, with two dimensions or with none."""
     table = batch(len(METERS) * accounts, NOON)
     names = pa.array([f"account-{number // len(METERS)}" for number in range(len(table))])
-    return table.set_column(STAGED.names.index("account"), STAGED.field("account"), names)
+    table = table.set_column(STAGED.names.index("account"), STAGED.field("account"), names)
+    if has_teams:
+        numbers = (number // len(METERS) for number in range(len(table)))
+        values = pa.array([f'{{"team":"team-{number % 100}","user":"account-{number}"}}' for number in numbers])
+        table = table.set_column(STAGED.names.index("dimensions"), STAGED.field("dimensions"), values)
+    return table
 
 
 def measured(
@@ -128,6 +145,20 @@ def batches(url: str, tell: Callable[[str], Any]) -> None:
             folded, decided, changed = measured(url, repeats, of_accounts(accounts))
             execute(url, "VACUUM ANALYZE")
             tell(f"{name:42} {accounts:6} accounts: fold {folded:7.1f}, thresholds {decided:7.1f} CPU-ms ({changed})")
+    execute(url, "DELETE FROM catalog.limits; DELETE FROM threshold_changes")
+
+
+def dimensions(url: str, tell: Callable[[str], Any]) -> None:
+    """Batches with teams by limits of teams, whose sums the fold keeps; and the first fold after they are declared."""
+    execute(url, TEAMS)
+    for name, limits in OF_DIMENSIONS.items():
+        execute(url, f"DELETE FROM catalog.limits; DELETE FROM threshold_changes; {limits}")
+        declared, _, _ = measured(url, 1, STAGED.empty_table(), "DELETE FROM limited_dimensions")
+        tell(f"{name:42} summed from all days: {declared:7.1f} CPU-ms")
+        for accounts, repeats in REPEATS.items():
+            folded, decided, _ = measured(url, repeats, of_accounts(accounts, has_teams=True))
+            execute(url, "VACUUM ANALYZE")
+            tell(f"{name:42} {accounts:6} accounts: fold {folded:7.1f}, thresholds {decided:7.1f} CPU-ms")
     execute(url, "DELETE FROM catalog.limits; DELETE FROM threshold_changes")
 
 
@@ -182,6 +213,7 @@ def execute(url: str, statements: str) -> None:
 def main(url: Annotated[str, typer.Argument(help="A migrated database, written to.")]) -> None:
     """Print CPU-milliseconds of folds, and of deciding thresholds with them."""
     batches(url, typer.echo)
+    dimensions(url, typer.echo)
     hours(url, typer.echo)
     for days in (10, 100):
         edits(url, days, typer.echo)

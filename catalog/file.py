@@ -52,6 +52,7 @@ from catalog.limit_values import (
     limit_quantity,
     limit_step,
     perhaps_currency,
+    perhaps_dimension,
     perhaps_model,
 )
 from catalog.unit_price import Per, UnitPrice
@@ -291,9 +292,10 @@ class Limit(Row):
     """How much of a meter, or of money in a currency, may be used in a day or month of an account's own calendar.
 
     Or how much of a meter in the last whole hours of UTC, such as PT24H.
-    It is of an account, of each account of a plan, or (`account: "*"`) of each account. It applies from
-    `effective_from` until the next of the same account or plan, meter or currency, model, and period. `steps` are where
-    webhooks are called beside the limit itself, and so is each of the first 100 multiples of `every`.
+    It is of an account, of each account of a plan, or (`account: "*"`) of each account; of all usage, of one model, or
+    of one value of a dimension, as `{team: search}`. It applies from `effective_from` until the next of the same
+    account or plan, meter or currency, model, value of a dimension, and period. `steps` are where webhooks are called
+    beside the limit itself, and so is each of the first 100 multiples of `every`.
     `quantity: null` or `amount: null` is no limit.
     """
 
@@ -302,6 +304,7 @@ class Limit(Row):
     meter: Named = ""
     currency: Annotated[str, BeforeValidator(perhaps_currency)] = ""
     model: Annotated[str, BeforeValidator(perhaps_model)] = ""
+    dimension: Annotated[tuple[str, str] | None, BeforeValidator(perhaps_dimension)] = None
     period: Annotated[str, AfterValidator(limit_period)]
     quantity: Annotated[str | None, BeforeValidator(limit_quantity)] = None
     amount: Annotated[str | None, BeforeValidator(limit_amount)] = None
@@ -319,6 +322,12 @@ class Limit(Row):
             raise ValueError("of a currency must have period P1M: a month's total says what tiers cost")
         if self.model and self.currency:
             raise ValueError("of a currency must be of all models: what tiers of several models cost belongs to no one")
+        if self.dimension and self.currency:
+            raise ValueError("of a currency must be of all usage: tiers are of a month, and not of a dimension")
+        if self.dimension and rolling_hours(self.period):
+            raise ValueError(
+                f"of a dimension must have period {' or '.join(CALENDAR_PERIODS)}: hours have no dimensions"
+            )
         own, other = ("amount", "quantity") if self.currency else ("quantity", "amount")
         if other in self.model_fields_set:
             raise ValueError(f"must have {own}, not {other}: it is of {self.meter or self.currency}")
@@ -343,7 +352,9 @@ class Limit(Row):
         steps = {self._number(step) for step in self.steps}
         every = None if self.every is None else f"{self._number(self.every):f}"
         account = "" if self.account == EVERY_ACCOUNT else self.account
-        return {**row, "account": account, "steps": [f"{step:f}" for step in sorted(steps) if step], "every": every}
+        dimension, value = self.dimension or ("", "")
+        of = {"account": account, "dimension": dimension, "dimension_value": value}
+        return {**row, **of, "steps": [f"{step:f}" for step in sorted(steps) if step], "every": every}
 
     def _number(self, step: str) -> Decimal:
         """A step; a share is of the limit."""
@@ -445,6 +456,25 @@ class CatalogFile(Row):
             if row.meter in meters and rolling_hours(row.period)
         ]
 
+    def limits_of_dimensions_of_whole_periods(self, meters: Collection[str]) -> list[str]:
+        """One line for each limit of a dimension whose meter is among these, which bill days or months whole."""
+        return [
+            f"limits.{number}.dimension is of {row.meter}: must be left out, as {row.meter} bills a day or month as a "
+            "whole, and has no dimensions"
+            for number, row in enumerate(self.limits)
+            if row.dimension and row.meter in meters
+        ]
+
+    def unknown_dimensions(self, known: Collection[str]) -> list[str]:
+        """One line for each limit of a dimension that is not among these."""
+        listed = ", ".join(sorted(known)) or "none so far"
+        return [
+            f"limits.{number}.dimension names {row.dimension[0]}: must be one of dimensions in the configuration "
+            f"({listed}); list it there, and start the applications"
+            for number, row in enumerate(self.limits)
+            if row.dimension and row.dimension[0] not in known
+        ]
+
 
 def load_catalog_file(path: Path) -> CatalogFile:
     """The file, checked. Raises CatalogFileError."""
@@ -485,6 +515,7 @@ def _doubles(catalog: CatalogFile) -> list[str]:
         "limits": [
             f"{row.account or row.plan}, {row.meter or row.currency}, {row.period}, {row.effective_from}"
             f"{f' of {row.model}' * bool(row.model)}"
+            f"{' of ' + ' '.join(row.dimension) if row.dimension else ''}"
             f"{' of a plan' * bool(row.plan)}{' of money' * bool(row.currency)}"
             for row in catalog.limits
         ],

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from decimal import Decimal
 from typing import Any
 
 from catalog.file_values import checked_text, currency_code
+from jobs.settings.dimensions import NAME, refuse_unfit_dimensions
 from metering.limits import CALENDAR_PERIODS, MAX_ROLLING_HOURS, MIN_ROLLING_HOURS, rolling_hours
 from metering.price_models import ANY, is_own
 
@@ -24,6 +26,22 @@ def perhaps_model(value: Any) -> str:
     if not is_own(name) or name.endswith(ANY):
         raise ValueError("must be the exact name of one model, as usage has it, without prefix, group or conditions")
     return name
+
+
+def perhaps_dimension(value: Any) -> tuple[str, str] | None:
+    """The name of a dimension and its one value; None where there is none. Raises ValueError."""
+    if value in (None, "", "null", "~", {}):
+        return None
+    if not isinstance(value, Mapping) or len(value) != 1:
+        raise ValueError("must be one dimension with one value, such as {team: search}")
+    ((name, text),) = value.items()
+    if not isinstance(name, str) or not re.fullmatch(NAME, name):
+        raise ValueError("must name a dimension, such as team or account.tags.team")
+    refuse_unfit_dimensions([name])
+    try:
+        return name, checked_text(text)
+    except ValueError as problem:
+        raise ValueError(f"{name} {problem}") from problem
 
 
 def limit_period(value: str) -> str:

@@ -12,15 +12,17 @@ from catalog.file import CatalogFile
 
 _STORED = """
     INSERT INTO catalog.limits AS t (
-        account, plan, meter, currency, model, period, effective_from, quantity, amount, steps, every
+        account, plan, meter, currency, model, dimension, dimension_value, period, effective_from, quantity, amount,
+        steps, every
     )
-    SELECT account, plan, meter, currency, model, period, effective_from, quantity, amount, steps, every
+    SELECT account, plan, meter, currency, model, dimension, dimension_value, period, effective_from, quantity, amount,
+           steps, every
     FROM jsonb_to_recordset(%s) AS f (
-        account text, plan text, meter text, currency text, model text, period text, effective_from timestamptz,
-        quantity numeric, amount numeric, steps numeric[], every numeric
+        account text, plan text, meter text, currency text, model text, dimension text, dimension_value text,
+        period text, effective_from timestamptz, quantity numeric, amount numeric, steps numeric[], every numeric
     )
-    ORDER BY account, plan, meter, currency, model, period, effective_from
-    ON CONFLICT (account, plan, meter, currency, model, period, effective_from)
+    ORDER BY account, plan, meter, currency, model, dimension, dimension_value, period, effective_from
+    ON CONFLICT (account, plan, meter, currency, model, dimension, dimension_value, period, effective_from)
     DO UPDATE SET quantity = excluded.quantity, amount = excluded.amount, steps = excluded.steps, every = excluded.every
         WHERE (t.quantity, t.amount, t.steps, t.every)
             IS DISTINCT FROM (excluded.quantity, excluded.amount, excluded.steps, excluded.every)

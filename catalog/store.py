@@ -157,6 +157,10 @@ def table_of(topic: CatalogTopic) -> CatalogTable:
 
 
 _ATTRIBUTES = "SELECT jsonb_array_elements(config -> 'price_attributes') AS listed FROM jobs WHERE job = 'joins'"
+# A limit may be ended also when its dimension is configured no more.
+_DIMENSIONS = (
+    "SELECT dimension FROM declared_dimensions UNION SELECT dimension FROM catalog.limits WHERE dimension <> ''"
+)
 
 
 @dataclass(frozen=True)
@@ -193,9 +197,10 @@ def store_file(
 
     Rows that change keep `changed_by` (None: the database's role). Raises CannotRun for an account, price or limit of
     an unknown plan, for a parent or a limit of what is no account, for a price or limit of a meter that is not
-    declared, for a rolling limit of one that bills whole periods, for a price with a condition on what is no price
-    attribute, and when the database refuses; PricesJump, unless `confirms`, where a price is 100 times above or below
-    another; and, unless `backdates`, ClosedMonthsTouched where ended months would be billed again.
+    declared, for a limit that rolls or is of a dimension of one that bills whole periods, for a limit of an unknown
+    dimension, for a price with a condition on what is no price attribute, and when the database refuses; PricesJump,
+    unless `confirms`, where a price is 100 times above or below another; and, unless `backdates`, ClosedMonthsTouched
+    where ended months would be billed again.
     """
     try:
         with psycopg.connect(postgres_url, row_factory=dict_row, connect_timeout=10) as database:
@@ -209,8 +214,12 @@ def store_file(
             if undeclared := catalog.undeclared_meters({row["meter"] for row in meters}):
                 raise CannotRun("\n".join(undeclared))
             whole = {row["meter"] for row in meters if row["period"] is not None}
-            if refused := catalog.rolling_limits_of_whole_periods(whole):
+            refused = catalog.rolling_limits_of_whole_periods(whole)
+            if refused := refused + catalog.limits_of_dimensions_of_whole_periods(whole):
                 raise CannotRun("\n".join(refused))
+            dimensions = {row["dimension"] for row in database.execute(_DIMENSIONS)}
+            if unknown := catalog.unknown_dimensions(dimensions):
+                raise CannotRun("\n".join(unknown))
             attributes = [row["listed"] for row in database.execute(_ATTRIBUTES)]
             if unknown := catalog.unknown_attributes(restored(attributes)):
                 raise CannotRun("\n".join(unknown))

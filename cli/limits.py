@@ -46,7 +46,8 @@ def status(
 ) -> None:
     """List how much of each limit in force is used in the day or month that runs, by each account's own calendar.
 
-    Of a rolling period: in the last whole hours of UTC, from `period_start` on. `crossed` are the thresholds that
+    Of a rolling period: in the last whole hours of UTC, from `period_start` on. Of a limit of a dimension `other` more
+    may be used: usage of days with more than 10,000 combinations is in no value. `crossed` are the thresholds that
     billing has recorded: steps of the limit, and the limit itself.
     """
     from deployment.stack import running_deployment

@@ -23,9 +23,10 @@ MAX_LIMITS = 5_000
 MAX_ROWS = 1_000
 _CHANGES = f"""
     SELECT changed_at, account, period, nullif(first_day, '{ROLLING_FIRST_DAY}') AS first_day,
-           meter, currency, model, threshold, version, is_crossed, used
+           meter, currency, model, dimension, dimension_value, threshold, version, is_crossed, used
     FROM threshold_changes AS changes WHERE %(account)s::text IS NULL OR account = %(account)s
-    ORDER BY changed_at DESC, account, changes.first_day, period, meter, currency, model, threshold, version DESC
+    ORDER BY changed_at DESC, account, changes.first_day, period, meter, currency, model, dimension, dimension_value,
+             threshold, version DESC
     LIMIT %(limit)s
 """
 
@@ -35,7 +36,8 @@ class Nearness:
     """A limit of an account in its day or month that runs (`period` P1D or P1M), or in the hours that roll (PT24H).
 
     `period_start`: its first day, or from which instant the hours count, as ISO 8601; None: billing has no F yet.
-    It is of a `meter`, and with a `model` of that alone; or (then both are empty) of money in a `currency`.
+    It is of a `meter`, and with a `model` of that alone, with a `dimension` of its one value; or (then these are empty)
+    of money in a `currency`. `other`: usage that is in no value of a dimension, so `used` may be that much more.
     `near_percent`: what was used of `threshold`, which is the next one, or the highest when all are reached; None with
     no threshold, which is a limit of 0. Where the next is a multiple of one that recurs, what was used since the
     multiple before: of the whole, everybody would be near from the fourth on.
@@ -46,6 +48,8 @@ class Nearness:
     meter: str
     currency: str
     model: str
+    dimension: str
+    dimension_value: str
     period: str
     period_start: str | None
     used: Quantity
@@ -53,6 +57,7 @@ class Nearness:
     near_percent: float | None
     limit: Quantity | None
     crossed: tuple[Quantity, ...]
+    other: Quantity
 
 
 @dataclass(frozen=True)
@@ -70,6 +75,8 @@ class ThresholdChange:
     meter: str
     currency: str
     model: str
+    dimension: str
+    dimension_value: str
     threshold: Quantity
     version: int
     is_crossed: bool
@@ -125,6 +132,8 @@ def _nearness(use: LimitUse, crossed: Sequence[Decimal]) -> Nearness:
         meter=use.meter,
         currency=use.currency,
         model=use.model,
+        dimension=use.dimension,
+        dimension_value=use.dimension_value,
         period=use.period,
         period_start=use.period_start,
         used=plain(use.used),
@@ -132,4 +141,5 @@ def _nearness(use: LimitUse, crossed: Sequence[Decimal]) -> Nearness:
         near_percent=share(used, whole),
         limit=None if use.maximum is None else plain(use.maximum),
         crossed=tuple(map(plain, crossed)),
+        other=plain(use.other),
     )

@@ -73,6 +73,10 @@ def _nearest(limits: Sequence[Nearness]) -> None:
         "The day or month that runs, by each account's own calendar, or the last whole hours of UTC. Nearness is of "
         "the next threshold: a step, or the limit itself; of the highest where all are reached. Of a limit that "
         "recurs, it counts from the last multiple."
+        + (
+            " And perhaps: usage of days with more than 10,000 combinations of dimensions, which is in no value."
+            * any(limit.other for limit in limits)
+        )
         + (f" Only the nearest {MAX_ROWS:,} are shown; `weir limits status` lists all." * (len(limits) > MAX_ROWS))
     )
 
@@ -92,7 +96,9 @@ def _is_near(limit: Nearness) -> bool:
 def _of(thing: Nearness | ThresholdChange) -> str:
     if thing.currency:
         return thing.currency
-    return f"{spaced(thing.meter)} of {thing.model}" if thing.model else spaced(thing.meter)
+    of_model = f" of {thing.model}" if thing.model else ""
+    of_value = f" of {thing.dimension} {thing.dimension_value}" if thing.dimension else ""
+    return f"{spaced(thing.meter)}{of_model}{of_value}"
 
 
 def _chart(limits: Sequence[Nearness]) -> alt.Chart:
@@ -137,6 +143,7 @@ def _row(limit: Nearness) -> dict[str, Value]:
         "since": limit.period_start,
         "state": mark_of(limit),
         "used": limit.used,
+        "and perhaps": limit.other or None,
         "next threshold": limit.threshold,
         "near (%)": limit.near_percent,
         "limit": limit.limit,

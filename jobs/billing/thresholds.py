@@ -16,6 +16,7 @@ from typing import Any
 import psycopg
 from psycopg.rows import dict_row
 
+from jobs.billing.dimensions import decide_later, follow_limits
 from jobs.billing.rolling import add_rolling, is_moved
 from jobs.billing.staged import IS_BILLED
 from jobs.queries.account_periods import ALWAYS_UTC, Calendar, periods
@@ -93,8 +94,10 @@ FROM every LEFT JOIN (
 """
 _CALENDARS = "SELECT DISTINCT calendar, held_from, timezones, period, first_day FROM threshold_periods"
 
-# Of one meter or currency, model and period: the account's own, else its plan's, else that of each account; of
-# its versions the last that began before the period ended. The plan is the last of the period, too.
+# Of one meter or currency, model, value of a dimension and period: the account's own, else its plan's, else that of
+# each account; of its versions the last that began before the period ended. The plan is the last of the period, too.
+# Limits of a dimension are found from the values that the account has used, each by the index (OFFSET 0): somebody may
+# limit thousands of values.
 _IN_FORCE = """
 CREATE TEMP TABLE thresholds_in_force ON COMMIT DROP AS
 WITH placed AS (
@@ -109,24 +112,42 @@ WITH placed AS (
             AS given (calendar, period, first_day, ends_at)
     ) AS ends USING (calendar, period, first_day)
 ), found AS (
-    SELECT placed.account, placed.period, first_day, meter, currency, model, 1 AS place, effective_from,
-           coalesce(quantity, amount) AS maximum, steps, every
+    SELECT placed.account, placed.period, first_day, meter, currency, model, dimension, dimension_value, 1 AS place,
+           effective_from, coalesce(quantity, amount) AS maximum, steps, every
     FROM placed JOIN catalog.limits ON (limits.account, limits.period) = (placed.account, placed.period)
-    WHERE limits.account <> '' AND effective_from < until
+    WHERE limits.account <> '' AND dimension = '' AND effective_from < until
     UNION ALL
-    SELECT placed.account, placed.period, first_day, meter, currency, model, 2, effective_from,
-           coalesce(quantity, amount), steps, every
+    SELECT placed.account, placed.period, first_day, meter, currency, model, dimension, dimension_value, 2,
+           effective_from, coalesce(quantity, amount), steps, every
     FROM placed JOIN catalog.limits ON (limits.plan, limits.period) = (placed.plan, placed.period)
-    WHERE limits.plan <> '' AND effective_from < until
+    WHERE limits.plan <> '' AND dimension = '' AND effective_from < until
     UNION ALL
-    SELECT placed.account, placed.period, first_day, meter, currency, model, 3, effective_from,
-           coalesce(quantity, amount), steps, every
+    SELECT placed.account, placed.period, first_day, meter, currency, model, dimension, dimension_value, 3,
+           effective_from, coalesce(quantity, amount), steps, every
     FROM placed JOIN catalog.limits ON limits.period = placed.period
-    WHERE limits.account = '' AND limits.plan = '' AND effective_from < until
+    WHERE limits.account = '' AND limits.plan = '' AND dimension = '' AND effective_from < until
+    UNION ALL
+    SELECT placed.account, placed.period, first_day, limited.meter, currency, model, limited.dimension,
+           dimension_value, place, effective_from, quantity, steps, every
+    FROM placed CROSS JOIN LATERAL (
+        SELECT DISTINCT meter, dimension, value FROM usage_dimensions AS of
+        WHERE (of.account, of.first_day, of.period) = (placed.account, placed.first_day, placed.period)
+          AND dimension <> ''
+        OFFSET 0
+    ) AS used CROSS JOIN LATERAL (
+        VALUES (placed.account, '', 1), ('', placed.plan, 2), ('', '', 3)
+    ) AS whose (account, plan, place) CROSS JOIN LATERAL (
+        SELECT * FROM catalog.limits
+        WHERE (limits.account, limits.plan, limits.meter, limits.dimension, limits.dimension_value)
+            = (whose.account, whose.plan, used.meter, used.dimension, used.value)
+          AND limits.dimension <> '' AND limits.period = placed.period AND effective_from < until
+        OFFSET 0
+    ) AS limited
 )
-SELECT DISTINCT ON (account, period, first_day, meter, currency, model)
-       account, period, first_day, meter, currency, model, maximum, steps, every
-FROM found ORDER BY account, period, first_day, meter, currency, model, place, effective_from DESC
+SELECT DISTINCT ON (account, period, first_day, meter, currency, model, dimension, dimension_value)
+       account, period, first_day, meter, currency, model, dimension, dimension_value, maximum, steps, every
+FROM found
+ORDER BY account, period, first_day, meter, currency, model, dimension, dimension_value, place, effective_from DESC
 """
 _OF_MONEY = """
 SELECT first_day, array_agg(DISTINCT account) AS accounts FROM thresholds_in_force WHERE currency <> '' GROUP BY 1
@@ -135,8 +156,15 @@ SELECT first_day, array_agg(DISTINCT account) AS accounts FROM thresholds_in_for
 # A limit of 0 is no threshold: nothing reaches it, it holds from the beginning.
 _DECIDE = """
 WITH totals AS (
-    SELECT account, period, first_day, meter, currency, model, maximum, steps, every, coalesce(CASE
+    SELECT account, period, first_day, meter, currency, model, dimension, dimension_value, maximum, steps, every,
+           coalesce(CASE
                WHEN currency <> '' THEN amount
+               WHEN dimension <> '' THEN (
+                   SELECT sum(quantity) FROM usage_dimensions AS of
+                   WHERE (of.account, of.first_day, of.period, of.meter, of.dimension, of.value)
+                       = (held.account, held.first_day, held.period, held.meter, held.dimension, held.dimension_value)
+                     AND (held.model = '' OR of.model = held.model)
+               )
                WHEN period = 'P1M' THEN (
                    SELECT sum(quantity) FROM usage_months AS of
                    WHERE of.account = held.account AND month = held.first_day AND of.meter = held.meter
@@ -159,7 +187,8 @@ WITH totals AS (
     LEFT JOIN unnest(%(rolling_periods)s::text[], %(rolling_starts)s::timestamptz[])
         AS rolling (period, starts) USING (period)
 ), reached AS (
-    SELECT DISTINCT account, period, first_day, meter, currency, model, threshold, true AS is_reached
+    SELECT DISTINCT account, period, first_day, meter, currency, model, dimension, dimension_value, threshold,
+           true AS is_reached
     FROM totals CROSS JOIN LATERAL (
         SELECT unnest(steps || maximum)
         UNION ALL
@@ -169,23 +198,26 @@ WITH totals AS (
     ) AS step (threshold)
     WHERE threshold > 0 AND used >= threshold
 ), stored AS (
-    SELECT DISTINCT ON (account, period, first_day, meter, currency, model, threshold)
-           account, period, first_day, meter, currency, model, threshold, version, is_crossed
+    SELECT DISTINCT ON (account, period, first_day, meter, currency, model, dimension, dimension_value, threshold)
+           account, period, first_day, meter, currency, model, dimension, dimension_value, threshold, version,
+           is_crossed
     FROM threshold_periods JOIN threshold_changes USING (account, period, first_day)
-    ORDER BY account, period, first_day, meter, currency, model, threshold, version DESC
+    ORDER BY account, period, first_day, meter, currency, model, dimension, dimension_value, threshold, version DESC
 )
 INSERT INTO threshold_changes (
-    account, period, first_day, meter, currency, model, threshold, version, is_crossed, used, frontier
+    account, period, first_day, meter, currency, model, dimension, dimension_value, threshold, version, is_crossed,
+    used, frontier
 )
-SELECT account, period, first_day, meter, currency, model, trim_scale(threshold),
+SELECT account, period, first_day, meter, currency, model, dimension, dimension_value, trim_scale(threshold),
        -- Odd: crossed.
        1 + greatest(coalesce(version, 0), (epoch - 1) * %(versions)s + CASE WHEN is_reached THEN 0 ELSE 1 END),
        coalesce(is_reached, false), trim_scale(used), %(frontier)s
-FROM reached FULL JOIN stored USING (account, period, first_day, meter, currency, model, threshold)
-LEFT JOIN totals USING (account, period, first_day, meter, currency, model)
+FROM reached FULL JOIN stored
+USING (account, period, first_day, meter, currency, model, dimension, dimension_value, threshold)
+LEFT JOIN totals USING (account, period, first_day, meter, currency, model, dimension, dimension_value)
 CROSS JOIN (SELECT coalesce(max(epoch), 1) AS epoch FROM jobs WHERE job = 'billing') AS driver
 WHERE coalesce(is_reached, false) <> coalesce(is_crossed, false)
-ORDER BY account, first_day, period, meter, currency, model, threshold
+ORDER BY account, first_day, period, meter, currency, model, dimension, dimension_value, threshold
 """
 
 
@@ -196,11 +228,15 @@ def is_due(cursor: psycopg.Cursor[Any], around: Fold) -> bool:
 
 
 def note_members(cursor: psycopg.Cursor[Any]) -> bool:
-    """Whether there is anything to decide; then note, before the fold, which periods the members of `staged` change."""
+    """Whether there is anything to decide; then note, before the fold, which periods the members of `staged` change.
+
+    And have `usage_dimensions` sum what limits name.
+    """
     found = cursor.execute(_HAS_LIMITS).fetchone()
     if not (found and found[0]):
         return False
     cursor.execute(_MEMBERS)
+    follow_limits(cursor)
     return True
 
 
@@ -211,6 +247,8 @@ def decide_thresholds(cursor: psycopg.Cursor[Any], around: Fold) -> int:
     stored beside. Returns how many changed.
     """
     taken = cursor.execute(_TAKE_DUE).fetchall()
+    if taken:
+        decide_later(cursor)
     of_due = ("due_accounts", "due_plans", "due_since")
     due = {name: [row[place] for row in taken] for place, name in enumerate(of_due)}
     cursor.execute(_PERIODS, due)

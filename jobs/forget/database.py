@@ -40,6 +40,24 @@ UPDATE usage_days AS known SET
 FROM usage_days AS theirs WHERE {_DAY_TWINS}
 """
 _DAYS_REMOVE = f"DELETE FROM usage_days AS theirs USING usage_days AS known WHERE {_DAY_TWINS}"
+# Triggers have changed the sums of limits of a person. What they have crossed is decided again with the next fold.
+_DECIDE_AGAIN = """
+INSERT INTO thresholds_due (account) SELECT %(account)s WHERE EXISTS (
+    SELECT FROM limited_dimensions WHERE dimension = 'user_id' AND value IN (%(user)s, %(name)s)
+)
+"""
+_OF_VALUE = "account = %(account)s AND dimension = 'user_id' AND {value} = %(user)s"
+_SUMS_REMOVE = f"DELETE FROM usage_dimensions WHERE {_OF_VALUE.format(value='value')}"
+_THRESHOLDS_REMOVE = """
+DELETE FROM threshold_changes AS theirs USING threshold_changes AS known
+WHERE theirs.account = %(account)s AND theirs.dimension = 'user_id' AND theirs.dimension_value = %(user)s
+  AND known.dimension_value = %(name)s
+  AND (known.account, known.first_day, known.period, known.meter, known.model, known.dimension, known.threshold)
+    = (theirs.account, theirs.first_day, theirs.period, theirs.meter, theirs.model, theirs.dimension, theirs.threshold)
+"""
+_THRESHOLDS = f"""
+UPDATE threshold_changes SET dimension_value = %(name)s WHERE {_OF_VALUE.format(value="dimension_value")}
+"""
 _COMBINATION_TWINS = f"""
 {_OF_THEIRS} AND known.dimensions = theirs.{_RENAMED}
   AND (known.account, known.day) = (theirs.account, theirs.day)
@@ -79,7 +97,9 @@ STEPS = {
     "sessions": (_SESSIONS,),
     "stragglers": (_renaming("stragglers"),),
     "corrections": (_renaming("corrections"),),
-    "usage_days": (_DAYS_ADD, _DAYS_REMOVE, _renaming("usage_days")),
+    "usage_days": (_DECIDE_AGAIN, _DAYS_ADD, _DAYS_REMOVE, _renaming("usage_days")),
+    "usage_dimensions": (_SUMS_REMOVE,),
+    "threshold_changes": (_THRESHOLDS_REMOVE, _THRESHOLDS),
     "usage_day_dimensions": (_COMBINATIONS_ADD, _COMBINATIONS_REMOVE, _renaming("usage_day_dimensions")),
     "usage_members": (_MEMBERS_ADD, _MEMBERS_REMOVE, _MEMBERS.format(table="usage_members")),
     "late_members": (_MEMBERS.format(table="late_members"),),

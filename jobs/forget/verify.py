@@ -190,6 +190,8 @@ NOTES = {
     "analytics_panes": "removed when they expire (keep_days)",
     "pattern_matches": "removed when they expire (keep_days)",
     "pattern_outcomes": "removed when they expire (revise_days)",
+    "limits": "somebody wrote the name into the catalog: remove the row, and the entry of its file",
+    "limited_dimensions": "the name that limits of the catalog have: billing removes it once they are gone",
     "watches": "somebody wrote the name into a condition: its row stays also after `weir watch remove`",
 }
 """Of tables that `weir forget` does not change."""

@@ -11,34 +11,41 @@ from jobs.queries.limits import LimitUse, limits_in_use
 from jobs.queries.pages import Page, paged
 from jobs.queries.reading import Database, select
 
+OF_VALUE = ("dimension", "dimension_value")
 LIMIT_COLUMNS = (
-    *("account", "plan", "meter", "currency", "model", "period", "effective_from", "quantity", "amount", "steps"),
-    *("every", "changed_by", "changed_at"),
+    *("account", "plan", "meter", "currency", "model", "dimension", "dimension_value", "period", "effective_from"),
+    *("quantity", "amount", "steps", "every", "changed_by", "changed_at"),
 )
 STATUS_COLUMNS = (
-    *("account", "meter", "currency", "model", "period", "period_start", "used", "limit", "percent", "crossed"),
+    *("account", "meter", "currency", "model", "dimension", "dimension_value", "period", "period_start", "used"),
+    *("other", "limit", "percent", "crossed"),
 )
 CHANGE_COLUMNS = (
-    *("changed_at", "account", "period", "period_start", "meter", "currency", "model", "threshold", "version"),
-    *("is_crossed", "used", "frontier"),
+    *("changed_at", "account", "period", "period_start", "meter", "currency", "model", "dimension"),
+    *("dimension_value", "threshold", "version", "is_crossed", "used", "frontier"),
 )
 
 _LIMITS = """
     SELECT coalesce(nullif(account, ''), CASE WHEN plan = '' THEN '*' END) AS account, nullif(plan, '') AS plan,
-           nullif(meter, '') AS meter, nullif(currency, '') AS currency, nullif(model, '') AS model, period,
-           effective_from, quantity, amount,
+           nullif(meter, '') AS meter, nullif(currency, '') AS currency, nullif(model, '') AS model,
+           nullif(dimension, '') AS dimension, nullif(dimension_value, '') AS dimension_value, period, effective_from,
+           quantity, amount,
            nullif(array_to_string(ARRAY(SELECT trim_scale(step)::text FROM unnest(steps) AS step), ', '), '') AS steps,
            trim_scale(every) AS every, changed_by, changed_at
     FROM catalog.limits
     WHERE %(accounts)s::text[] IS NULL OR account = ANY (%(accounts)s)
-    ORDER BY limits.account, limits.plan, limits.meter, limits.currency, limits.model, period, effective_from
+    ORDER BY limits.account, limits.plan, limits.meter, limits.currency, limits.model, limits.dimension,
+             limits.dimension_value, period, effective_from
 """
 # Each period is looked up by the key: for many accounts the planner would read all changes there ever were.
 _CROSSED = """
-    SELECT account, period, first_day, meter, currency, model, array_agg(threshold ORDER BY threshold) AS crossed
+    SELECT account, period, first_day, meter, currency, model, dimension, dimension_value,
+           array_agg(threshold ORDER BY threshold) AS crossed
     FROM (
-        SELECT DISTINCT ON (changes.account, changes.period, changes.first_day, meter, currency, model, threshold)
-               changes.*
+        SELECT DISTINCT ON (
+                   changes.account, changes.period, changes.first_day, meter, currency, model, dimension,
+                   dimension_value, threshold
+               ) changes.*
         FROM unnest(%(accounts)s::text[], %(periods)s::text[], %(firsts)s::date[])
             AS running (account, period, first_day)
         CROSS JOIN LATERAL (
@@ -47,27 +54,36 @@ _CROSSED = """
                 = (running.account, running.first_day, running.period)
             OFFSET 0
         ) AS changes
-        ORDER BY changes.account, changes.period, changes.first_day, meter, currency, model, threshold, version DESC
-    ) AS last WHERE is_crossed GROUP BY account, period, first_day, meter, currency, model
+        ORDER BY changes.account, changes.period, changes.first_day, meter, currency, model, dimension,
+                 dimension_value, threshold, version DESC
+    ) AS last WHERE is_crossed
+    GROUP BY account, period, first_day, meter, currency, model, dimension, dimension_value
 """
 THRESHOLD_COLUMNS = (
-    *("account", "period", "period_start", "meter", "currency", "model", "threshold", "version", "is_crossed", "used"),
-    *("changed_at", "frontier"),
+    *("account", "period", "period_start", "meter", "currency", "model", "dimension", "dimension_value", "threshold"),
+    *("version", "is_crossed", "used", "changed_at", "frontier"),
 )
-THRESHOLD_KEY = ("account", "period_start", "period", "meter", "currency", "model", "threshold")
+THRESHOLD_KEY = (*("account", "period_start", "period", "meter", "currency", "model"), *OF_VALUE, "threshold")
 """What the states of thresholds are ordered by: no two have the same values."""
 _STATES = """
-    SELECT DISTINCT ON (account, first_day, period, changes.meter, changes.currency, changes.model, threshold)
+    SELECT DISTINCT ON (
+               account, first_day, period, changes.meter, changes.currency, changes.model, changes.dimension,
+               changes.dimension_value, threshold
+           )
            account, period, first_day AS period_start, nullif(meter, '') AS meter, nullif(currency, '') AS currency,
-           nullif(model, '') AS model, threshold, version, is_crossed, used, changed_at, frontier
+           nullif(model, '') AS model, nullif(dimension, '') AS dimension,
+           nullif(dimension_value, '') AS dimension_value, threshold, version, is_crossed, used, changed_at, frontier
     FROM threshold_changes AS changes WHERE %(accounts)s::text[] IS NULL OR account = ANY (%(accounts)s)
-    ORDER BY account, first_day, period, changes.meter, changes.currency, changes.model, threshold, version DESC
+    ORDER BY account, first_day, period, changes.meter, changes.currency, changes.model, changes.dimension,
+             changes.dimension_value, threshold, version DESC
 """
 _CHANGES = """
     SELECT changed_at, account, period, first_day AS period_start, nullif(meter, '') AS meter,
-           nullif(currency, '') AS currency, nullif(model, '') AS model, threshold, version, is_crossed, used, frontier
-    FROM threshold_changes WHERE %(accounts)s::text[] IS NULL OR account = ANY (%(accounts)s)
-    ORDER BY changed_at DESC, account, first_day, period, meter, currency, model, threshold, version DESC
+           nullif(currency, '') AS currency, nullif(model, '') AS model, nullif(dimension, '') AS dimension,
+           nullif(dimension_value, '') AS dimension_value, threshold, version, is_crossed, used, frontier
+    FROM threshold_changes AS changes WHERE %(accounts)s::text[] IS NULL OR account = ANY (%(accounts)s)
+    ORDER BY changed_at DESC, account, first_day, period, meter, currency, model, changes.dimension,
+             changes.dimension_value, threshold, version DESC
 """
 
 
@@ -80,6 +96,7 @@ def status_rows(database: Database, accounts: Sequence[str], now: datetime) -> I
     """Rows with the keys STATUS_COLUMNS: each limit in force, and the period that runs.
 
     `period_start` is a date, or the instant from which a period that rolls counts; null before billing has an F.
+    `other` is of limits of a dimension alone: usage that is in no value, so `used` may be that much more; null: none.
     `percent` is null without a maximum, and of a limit of 0. `crossed` are the thresholds that billing recorded.
     """
     uses = list(limits_in_use(database, list(accounts) or None, None, now))
@@ -89,9 +106,12 @@ def status_rows(database: Database, accounts: Sequence[str], now: datetime) -> I
             "meter": use.meter or None,
             "currency": use.currency or None,
             "model": use.model or None,
+            "dimension": use.dimension or None,
+            "dimension_value": use.dimension_value or None,
             "period": use.period,
             "period_start": use.period_start,
             "used": use.used,
+            "other": use.other or None,
             "limit": use.maximum,
             "percent": _percent(use.used, use.maximum) if use.maximum else None,
             "crossed": ", ".join(f"{step:f}" for step in crossed) or None,
@@ -107,7 +127,7 @@ def with_crossed(database: Database, uses: Sequence[LimitUse]) -> Iterator[tuple
     """Each of `uses`, and which thresholds billing has recorded as crossed in its period."""
     running = sorted({(use.account, use.period, use.first_day) for use in uses})
     parameters = {name: [row[place] for row in running] for place, name in enumerate(("accounts", "periods", "firsts"))}
-    key = ("account", "period", "first_day", "meter", "currency", "model")
+    key = ("account", "period", "first_day", "meter", "currency", "model", "dimension", "dimension_value")
     rows = database.execute(_CROSSED, parameters).fetchall()
     crossed = {tuple(row[name] for name in key): row["crossed"] for row in rows}
     for use in uses:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import date, datetime
 from decimal import Decimal
+from typing import Any
 
 from jobs.billing_progress import Row
 from jobs.queries.account_periods import running_periods
@@ -31,23 +32,25 @@ _IN_FORCE = """
         WHERE (%(accounts)s::text[] IS NULL OR account = ANY (%(accounts)s))
           AND holds_from <= now() AND holds_until > now()
     ), begun AS (
-        SELECT account, plan, meter, currency, model, period, effective_from, coalesce(quantity, amount) AS maximum,
-               steps, every
+        SELECT account, plan, meter, currency, model, dimension, dimension_value, period, effective_from,
+               coalesce(quantity, amount) AS maximum, steps, every
         FROM catalog.limits
         WHERE effective_from <= now() AND (%(meters)s::text[] IS NULL OR meter = '' OR meter = ANY (%(meters)s))
     ), found (
-        account, place, of_account, of_plan, meter, currency, model, period, effective_from, maximum, steps, every
+        account, place, of_account, of_plan, meter, currency, model, dimension, dimension_value, period,
+        effective_from, maximum, steps, every
     ) AS (
         SELECT held.account, 1 AS place, begun.* FROM held JOIN begun USING (account)
         UNION ALL SELECT held.account, 2, begun.* FROM held JOIN begun USING (plan) WHERE plan <> ''
         UNION ALL SELECT held.account, 3, begun.* FROM held JOIN begun ON begun.account = '' AND begun.plan = ''
     ), last AS (
-        SELECT DISTINCT ON (account, meter, currency, model, period)
-               account, meter, currency, model, period, maximum, steps, every
-        FROM found ORDER BY account, meter, currency, model, period, place, effective_from DESC
+        SELECT DISTINCT ON (account, meter, currency, model, dimension, dimension_value, period)
+               account, meter, currency, model, dimension, dimension_value, period, maximum, steps, every
+        FROM found
+        ORDER BY account, meter, currency, model, dimension, dimension_value, period, place, effective_from DESC
     )
     SELECT * FROM last WHERE maximum IS NOT NULL OR steps <> '{}' OR every IS NOT NULL
-    ORDER BY account, meter, currency, model, period LIMIT %(limit)s
+    ORDER BY account, meter, currency, model, dimension, dimension_value, period LIMIT %(limit)s
 """
 _USED = """
     SELECT account, meter, coalesce(model, '') AS model, period, sum(quantity) AS used
@@ -69,6 +72,40 @@ _USED = """
     GROUP BY GROUPING SETS ((account, meter, period), (account, meter, period, model))
     HAVING GROUPING(model) = 1 OR model <> ''
 """
+_RUNNING = """
+    WITH running AS (
+        SELECT * FROM unnest(%(held)s::text[], %(periods)s::text[], %(firsts)s::date[])
+            AS running (account, period, first_day) WHERE period IN ('P1D', 'P1M')
+    ), named AS (
+        SELECT * FROM unnest(%(meters)s::text[], %(dimensions)s::text[], %(values)s::text[])
+            AS named (meter, dimension, value)
+    )
+"""
+_BY_VALUE = """
+    SELECT account, period, meter, dimension, value, coalesce(model, '') AS model, sum(quantity) AS used
+    FROM ({rows}) AS found JOIN named USING (meter, dimension, value)
+    GROUP BY GROUPING SETS (
+        (account, period, meter, dimension, value), (account, period, meter, dimension, value, model)
+    )
+    HAVING GROUPING(model) = 1 OR model <> ''
+"""
+_SUMMED = _RUNNING + _BY_VALUE.format(
+    rows="SELECT * FROM running JOIN usage_dimensions USING (account, period, first_day)"
+)
+# Billing sums what limits name with its next fold after they are declared; until then days are added up here. Each row
+# is split once, not once for each limit (OFFSET 0).
+_UNSUMMED = f"{_RUNNING} TABLE named EXCEPT TABLE limited_dimensions"
+_OF_DAYS = _RUNNING + _BY_VALUE.format(
+    rows="""
+        SELECT * FROM running JOIN usage_days USING (account) CROSS JOIN LATERAL (
+            SELECT key AS dimension, value FROM jsonb_each_text(dimensions)
+            UNION ALL SELECT '', '' WHERE is_other
+        ) AS of_value
+        WHERE day >= first_day AND day < CASE period WHEN 'P1D' THEN first_day + 1
+                                                     ELSE (first_day + interval '1 month')::date END
+        OFFSET 0
+    """
+)
 _FRONTIER = "SELECT frontier FROM closed_usage"
 
 
@@ -79,9 +116,10 @@ class LimitUse:
     A period of the calendar has a `first_day`. One that rolls (`rolling_hours`) has ROLLING_FIRST_DAY, and counts from
     `window_start` on (`rolling_start`); None: billing has no F yet, so nothing counts.
 
-    It is of a `meter`, and with a `model` of that alone; or (then both are empty) of money in a `currency`. `maximum`
-    None: it has steps alone. `steps`: thresholds before or above it. `every`: its first MAX_MULTIPLES multiples are
-    thresholds, too.
+    It is of a `meter`, and with a `model` of that alone, with a `dimension` of its one value; or (then these are empty)
+    of money in a `currency`. `maximum` None: it has steps alone. `steps`: thresholds before or above it. `every`: its
+    first MAX_MULTIPLES multiples are thresholds, too. `other`: of a limit of a dimension, the usage of the meter that
+    is in no value, because its day has more than 10,000 combinations: `used` may be that much more.
     """
 
     account: str
@@ -95,6 +133,9 @@ class LimitUse:
     steps: tuple[Decimal, ...] = ()
     every: Decimal | None = None
     window_start: datetime | None = None
+    dimension: str = ""
+    dimension_value: str = ""
+    other: Decimal = Decimal(0)
 
     @property
     def period_start(self) -> str | None:
@@ -143,8 +184,9 @@ def limits_in_use(
 
     Raises TooManyLimits where that is more than `max_limits`, before it reads what was used.
 
-    A limit of the account replaces that of its plan, and this that of each account, for the meter or currency, model
-    and period. Money is what usage cost in the month: with tiers and packages, without the fees of plans.
+    A limit of the account replaces that of its plan, and this that of each account, for the meter or currency, model,
+    value of a dimension, and period. Money is what usage cost in the month: with tiers and packages, without the fees
+    of plans.
     """
     places = {
         "accounts": None if accounts is None else list(accounts),
@@ -157,7 +199,7 @@ def limits_in_use(
     held = sorted({(row["account"], row["period"]) for row in limits})
     running = _running(database, held, now)
     parameters = {
-        "meters": sorted({row["meter"] for row in limits}),
+        "meters": sorted({row["meter"] for row in limits if not row["dimension"]}),
         "held": [account for account, _ in held],
         "periods": [period for _, period in held],
         "firsts": [running[place][0] for place in held],
@@ -167,6 +209,7 @@ def limits_in_use(
         (row["account"], row["meter"], "", row["model"], row["period"]): row["used"]
         for row in database.execute(_USED, parameters).fetchall()
     }
+    of_values = _used_of_dimensions(database, limits, parameters)
     months = defaultdict(list)
     for row in limits:
         if row["currency"]:
@@ -177,8 +220,37 @@ def limits_in_use(
     for row in limits:
         place = row["account"], row["meter"], row["currency"], row["model"], row["period"]
         first_day, start = running[row["account"], row["period"]]
-        steps = tuple(row["steps"])
-        yield LimitUse(*place, first_day, row["maximum"], used.get(place) or Decimal(0), steps, row["every"], start)
+        of_period = LimitUse(*place, first_day, row["maximum"], Decimal(0), tuple(row["steps"]), row["every"], start)
+        dimension, value = row["dimension"], row["dimension_value"]
+        if dimension:
+            of_value = of_values.get((*place, dimension, value)) or Decimal(0)
+            other = of_values.get((*place, "", "")) or Decimal(0)
+            yield replace(of_period, used=of_value, dimension=dimension, dimension_value=value, other=other)
+        else:
+            yield replace(of_period, used=used.get(place) or Decimal(0))
+
+
+def _used_of_dimensions(
+    database: Database, limits: Sequence[Row], parameters: Mapping[str, Sequence[Any]]
+) -> dict[tuple[str, ...], Decimal]:
+    """By the fields of a limit before `first_day`, and dimension and value; with empty ones what is in no value."""
+    named = {(row["meter"], row["dimension"], row["dimension_value"]) for row in limits if row["dimension"]}
+    if not named:
+        return {}
+    named |= {(meter, "", "") for meter, _, _ in named}
+    new = database.execute(_UNSUMMED, {**parameters, **_columns(named)}).fetchall()
+    unsummed = {(row["meter"], row["dimension"], row["value"]) for row in new}
+    rows = database.execute(_SUMMED, {**parameters, **_columns(named - unsummed)}).fetchall()
+    if unsummed:
+        rows += database.execute(_OF_DAYS, {**parameters, **_columns(unsummed)}).fetchall()
+    return {
+        (row["account"], row["meter"], "", row["model"], row["period"], row["dimension"], row["value"]): row["used"]
+        for row in rows
+    }
+
+
+def _columns(named: Collection[tuple[str, str, str]]) -> dict[str, list[str]]:
+    return {name: [row[place] for row in named] for place, name in enumerate(("meters", "dimensions", "values"))}
 
 
 def _running(

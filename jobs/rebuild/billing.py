@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from jobs.audit.bills.roll_ups import KEY, ROLL_UPS, RollUp
 from jobs.billing.config import BillingConfig
+from jobs.billing.dimensions import follow_limits
 from jobs.billing.fold import fold
 from jobs.billing.pipeline import JOB
 from jobs.billing.sums import COLUMNS, sums
@@ -100,6 +101,7 @@ def _ending(cursor: psycopg.Cursor[Any], config: JobConfig, position: int, floor
     cursor.execute(_VERSIONS, {"floor": floor})
     for roll_up in ROLL_UPS:
         _roll_up(cursor, roll_up)
+    follow_limits(cursor)
     cursor.execute(_DECIDE_AGAIN)
     if Published.WINDOWS in config.publish:
         cursor.execute(_UNSENT, {"position": position})
@@ -120,6 +122,8 @@ def _roll_up(cursor: psycopg.Cursor[Any], roll_up: RollUp) -> None:
 PLAN = Plan(
     job=replace(JOB, fold=fold),
     emptied=(
+        # Without values to sum, the triggers of days do nothing until the end.
+        *("limited_dimensions", "usage_dimensions"),
         *("usage_windows", "usage_days", "usage_day_dimensions", "stragglers", "corrections", "unsent_windows"),
         *("taken_back_on_time", "usage_members", "late_members", "usage_hours", "usage_months"),
     ),

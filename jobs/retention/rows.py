@@ -36,8 +36,9 @@ _THRESHOLDS = """
 DELETE FROM threshold_changes AS old WHERE changed_at < %(before)s AND EXISTS (
     SELECT FROM threshold_changes AS newer
     WHERE (newer.account, newer.first_day, newer.period, newer.meter, newer.currency, newer.model,
-           newer.threshold)
-        = (old.account, old.first_day, old.period, old.meter, old.currency, old.model, old.threshold)
+           newer.dimension, newer.dimension_value, newer.threshold)
+        = (old.account, old.first_day, old.period, old.meter, old.currency, old.model,
+           old.dimension, old.dimension_value, old.threshold)
       AND newer.version > old.version
 )
 """

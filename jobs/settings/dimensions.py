@@ -41,7 +41,8 @@ def _named(name: Any) -> Any:
     return name
 
 
-Dimension = Annotated[str, Field(pattern=rf"^({PLAIN_NAME}|{_OF_ACCOUNT})$"), BeforeValidator(_named)]
+NAME = rf"{PLAIN_NAME}|{_OF_ACCOUNT}"
+Dimension = Annotated[str, Field(pattern=f"^({NAME})$"), BeforeValidator(_named)]
 Dimensions = Annotated[tuple[Dimension, ...], Field(max_length=MAX_DIMENSIONS)]
 
 

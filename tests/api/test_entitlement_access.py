@@ -133,6 +133,36 @@ def test_a_customer_has_access_until_its_limit_is_used_up(gateway: Server, every
     assert codes(gateway, everybody, GLOBEX, "input_tokens") == {"input_tokens": None}
 
 
+def test_a_limit_of_a_team_denies_who_asks_for_the_team_and_says_where_more_may_be_used(
+    gateway: Server, everybody: str
+) -> None:
+    with psycopg.connect(gateway.database) as session:
+        session.execute("UPDATE jobs SET config = config || '{\"dimensions\": [\"team\"]}' WHERE job = 'billing'")
+    of_team = {"dimension": {"team": "a/b ?"}}
+    declare(
+        gateway, {**limit("requests", "5"), "account": ACME, **of_team}, {**limit("requests", "9"), "account": ACME}
+    )
+    day = today(ACME)
+    write(gateway.database, "usage_days", {**used(ACME, "requests", 4, day), "dimensions": '{"team": "a/b ?"}'})
+    write(gateway.database, "usage_days", {**used(ACME, "requests", 3, day), "dimensions": None, "is_other": True})
+    team = "requests?team=a%2Fb%20%3F"
+    asked = ("requests", team, f"{team}/m1", "requests?team=x", "requests/m1")
+    assert codes(gateway, everybody, ACME, *asked) == dict.fromkeys(asked)
+    answer = ask(gateway, everybody, ACME, features=[*asked]).json["data"][0]["features"]
+    assert {name for name, access in answer.items() if "may_be_more" in access} == {team, f"{team}/m1"}
+    [more] = answer[team]["may_be_more"]
+    assert more == (
+        "4 requests of team a/b ? are used in this month, and up to 3 more: usage of combinations beyond the first "
+        "10,000 of a day is in no value of a dimension."
+    )
+    one_more = {**used(ACME, "requests", 1, day), "dimensions": '{"team": "a/b ?", "u": "1"}'}
+    write(gateway.database, "usage_days", one_more)
+    reached = "usage_limit_reached"
+    assert codes(gateway, everybody, ACME, *asked) == {**dict.fromkeys(asked), team: reached, f"{team}/m1": reached}
+    denied = ask(gateway, everybody, ACME, features=[team]).json["data"][0]["features"][team]
+    assert denied["reason"]["message"] == "5 of 5 requests of team a/b ? are used in this month."
+
+
 def test_a_limit_of_a_day_counts_the_day_of_the_accounts_own_calendar(gateway: Server, everybody: str) -> None:
     declare(gateway, *(limit("requests", "5", period="P1D", account=name) for name in (ACME, GLOBEX)))
     # Right before midnight the day of the rows may be over when it is asked.

@@ -125,6 +125,30 @@ def test_a_limit_of_a_model_is_named_and_one_that_recurs_counts_from_its_last_mu
     assert [row["of"] for row in table(page, "what")] == ["requests of large-1"]
 
 
+def test_a_limit_of_a_team_is_named_and_says_how_much_of_usage_is_in_no_team(
+    open_page: Pages, running: str, now: datetime
+) -> None:
+    of: dict[str, Any] = {"dimension": "team", "dimension_value": "search"}
+    limit(running, now, account="acme", meter="requests", period="P1D", quantity=1_000, **of)
+    write_windows(running, window(now - MINUTE, 700, account="acme"), window(now - 2 * MINUTE, 200, account="acme"))
+    with psycopg.connect(running) as connection:
+        connection.execute('UPDATE usage_days SET dimensions = \'{"team": "search"}\'')
+        connection.execute(
+            "INSERT INTO usage_days (account, day, meter, is_other, quantity, first_window, last_window_end)"
+            " SELECT account, day, meter, true, 50, first_window, last_window_end FROM usage_days LIMIT 1"
+        )
+    crossed(running, now, "acme", Decimal(500), period="P1D", **of)
+    page = open_page("watch")
+    [row] = table(page, "near (%)")
+    assert (row["of"], row["used"], row["and perhaps"], row["near (%)"]) == (
+        "requests of team search",
+        900,
+        50,
+        pytest.approx(90),
+    )
+    assert [row["of"] for row in table(page, "what")] == ["requests of team search"]
+
+
 def test_a_limit_that_rolls_counts_the_last_hours_until_f_and_says_from_when_on(
     open_page: Pages, running: str, now: datetime
 ) -> None:

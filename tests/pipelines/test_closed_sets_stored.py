@@ -65,6 +65,7 @@ CHECKED: Mapping[str, set[str]] = {
     "isolated_records.reason": set(Isolation),
     "catalog.limits.period": {Length.DAY, Length.MONTH},
     "threshold_changes.period": {Length.DAY, Length.MONTH},
+    "usage_dimensions.period": {Length.DAY, Length.MONTH},
     "invoices.kind": set(Kind),
     "invoices.rounding": set(Rounding),
     "invoice_events.state": set(State),

@@ -221,6 +221,19 @@ PLANTED: dict[str, Callable[[str], None]] = {
         "catalog.limits",
         {"meter": "requests", "plan": "p", "period": "PT24H", "effective_from": NOW, "quantity": 1},
     ),
+    "limits of a dimension": lambda at: write(
+        at,
+        "catalog.limits",
+        {
+            "meter": "requests",
+            "plan": "p",
+            "dimension": "team",
+            "dimension_value": "search",
+            "period": "P1M",
+            "effective_from": NOW,
+            "quantity": 1,
+        },
+    ),
     "limits of a model, or that recur": lambda at: write(
         at, "catalog.limits", {"meter": "requests", "plan": "p", "period": "P1M", "effective_from": NOW, "every": 1}
     ),
@@ -342,6 +355,12 @@ LOST: list[tuple[str, str, dict[str, Any], str]] = [
         {**THRESHOLD, "period": "PT24H", "first_day": "1970-01-01"},
         "1 changes of thresholds of a rolling period: ",
     ),
+    (
+        "0131",
+        "threshold_changes",
+        {**THRESHOLD, "dimension": "team", "dimension_value": "search"},
+        "1 changes of thresholds of a dimension: ",
+    ),
     ("0112", "portal_invalidations", INVALIDATION, "which portal tokens were invalidated: those of 1 accounts"),
     (
         "0115",
@@ -380,10 +399,12 @@ NOT_MISSED = {
     "effective_prices_now": "rows of effective_prices",
     "effective_prices_progress": "written anew by the first fold",
     "invoice_events": "of invoices",
+    "limited_dimensions": "of limits of a dimension, which block it",
     "invoice_lines": "of invoices",
     "silent_sources": "found again from the sources",
     "pattern_outcomes": "read again from the outcomes that come",
     "thresholds_due": "the upgrade lists every limit again",
+    "usage_dimensions": "of limits of a dimension, which block it",
     "usage_hours": "sums of usage_windows, made again by the upgrade",
     "usage_members": "of meters that bill whole periods",
     "usage_months": "sums of usage_windows, made again by the upgrade",

@@ -427,6 +427,8 @@ def test_events_of_crossed_and_retracted_thresholds_are_queued_once_with_the_row
             "meter": "requests",
             "currency": None,
             "model": None,
+            "dimension": None,
+            "dimension_value": None,
             "threshold": "2",
             "value": value,
             "version": version,

@@ -256,15 +256,56 @@ def test_a_price_of_a_meter_that_is_not_declared_is_named_with_those_that_are() 
         ({"period": "PT024H"}, "or the last whole hours, PT2H to PT168H"),
         ({"period": "PT90M"}, "or the last whole hours, PT2H to PT168H"),
         ({"period": "PT24H", "meter": "", "currency": "EUR"}, "of a currency must have period P1M"),
-        ({"dimension": "team"}, "limits.0.dimension is not a known field"),
+        ({"dimensions": {"team": "search"}}, "limits.0.dimensions is not a known field"),
         ({"quantity": "-1"}, "limits.0.quantity is '-1': must be a quantity such as 1000000, or null for no limit"),
         ({"quantity": "1e6"}, "must be a quantity"),
         ({"effective_from": "2026-01-01"}, "must be a date and time with its offset"),
     ],
 )
-def test_a_limit_that_means_nothing_is_refused_with_what_it_must_be(wrong: dict[str, str], says: str) -> None:
+def test_a_limit_that_means_nothing_is_refused_with_what_it_must_be(wrong: dict[str, Any], says: str) -> None:
     with pytest.raises(CatalogFileError, match=re.escape(says)):
         parse_catalog(json.dumps({"limits": [{**LIMIT, **wrong}]}))
+
+
+@pytest.mark.parametrize(
+    ("wrong", "says"),
+    [
+        (
+            {"dimension": "team"},
+            "limits.0.dimension is 'team': must be one dimension with one value, such as {team: sea",
+        ),
+        ({"dimension": {"team": "a", "user_id": "b"}}, "must be one dimension with one value"),
+        ({"dimension": {"Team": "a"}}, "must name a dimension, such as team or account.tags.team"),
+        ({"dimension": {"meter": "a"}}, "meter cannot be a dimension"),
+        ({"dimension": {"team": ""}}, "team must be text that is not empty"),
+        ({"dimension": {"team": ["a"]}}, "team must be text that is not empty"),
+        ({"dimension": {"team": "x" * 513}}, "team must be at most 512 bytes long"),
+        ({"dimension": {"team": "a"}, "period": "PT24H"}, "must have period P1D or P1M: hours have no dimensions"),
+        (
+            {"dimension": {"team": "a"}, "meter": "", "currency": "EUR", "period": "P1M"},
+            "of a currency must be of all usage: tiers are of a month, and not of a dimension",
+        ),
+    ],
+)
+def test_a_limit_of_a_dimension_that_means_nothing_is_refused(wrong: dict[str, Any], says: str) -> None:
+    with pytest.raises(CatalogFileError, match=re.escape(says)):
+        parse_catalog(json.dumps({"limits": [{**LIMIT, **wrong}]}))
+
+
+def test_a_limit_may_be_of_one_value_of_a_dimension_that_the_stack_knows() -> None:
+    teams = [{**LIMIT, "dimension": {"team": value}} for value in ("search", "ads")]
+    catalog = parse_catalog(json.dumps({"limits": [LIMIT, *teams]}))
+    stored = [(row.stored["dimension"], row.stored["dimension_value"]) for row in catalog.limits]
+    assert stored == [("", ""), ("team", "search"), ("team", "ads")]
+    assert catalog.unknown_dimensions({"team"}) == catalog.limits_of_dimensions_of_whole_periods({"users"}) == []
+    assert [line.partition(":")[0] for line in catalog.unknown_dimensions({"user_id"})] == [
+        "limits.1.dimension names team",
+        "limits.2.dimension names team",
+    ]
+    [problem, _] = catalog.limits_of_dimensions_of_whole_periods({"input_tokens"})
+    assert problem.startswith("limits.1.dimension is of input_tokens: must be left out, as input_tokens bills a day")
+    with pytest.raises(CatalogFileError, match=r"limits has a1, input_tokens, P1M, .* of team ads 2 times"):
+        parse_catalog(json.dumps({"limits": [LIMIT, teams[1], teams[1]]}))
 
 
 @pytest.mark.parametrize("period", ["PT2H", "PT24H", "PT168H"])

@@ -1,4 +1,5 @@
-"""I6: hours are the sums of windows and months those of days, in each of their columns.
+"""I6: hours are the sums of windows and months those of days, in each of their columns; and so are values that limits
+name.
 
 Windows and days are compared with usage elsewhere, so this compares within the database.
 """
@@ -71,13 +72,34 @@ GROUP BY {period}, {key}
 HAVING ({found}) IS DISTINCT FROM ({must})
 ORDER BY {period}, {key} LIMIT 1
 """
+# Once billing has decided all limits: until then it sums what others named before. A row may stay at 0.
+_OF_VALUES = """
+WITH found AS (
+    SELECT account, first_day, period, meter, dimension, value, model, quantity AS stored, 0 AS must
+    FROM usage_dimensions WHERE {stored_range}
+    UNION ALL
+    SELECT account, CASE period WHEN 'P1D' THEN day ELSE date_trunc('month', day::timestamp)::date END, period, meter,
+           dimension, value, model, 0, quantity
+    FROM (
+        SELECT * FROM usage_days CROSS JOIN LATERAL (
+            SELECT key AS dimension, value FROM jsonb_each_text(dimensions)
+            UNION ALL SELECT '', '' WHERE is_other
+        ) AS of_value WHERE {source_range} OFFSET 0
+    ) AS split JOIN limited_dimensions USING (meter, dimension, value)
+    CROSS JOIN unnest('{{P1D,P1M}}'::text[]) AS period
+)
+SELECT account, first_day, period, meter, dimension, value, model, trim_scale(sum(stored)) AS stored,
+       trim_scale(sum(must)) AS must, count(*) OVER () AS wrong
+FROM found GROUP BY account, first_day, period, meter, dimension, value, model
+HAVING sum(stored) <> sum(must) ORDER BY 1, 2, 3, 4, 5, 6, 7 LIMIT 1
+"""
 _RANGE = "(%(since)s::date IS NULL OR {at} >= %(since)s) AND (%(until)s::date IS NULL OR {at} < %(until)s)"
 
 
 def unequal_roll_ups(connection: psycopg.Connection[Any], since: date | None, until: date | None) -> Wrong:
-    """Hours and months that are not the sums beside them, of the whole months from `since` to before `until`.
+    """Hours, months and values of dimensions that are not the sums beside them.
 
-    Within the caller's transaction.
+    Of the whole months from `since` to before `until`, within the caller's transaction.
     """
     connection.execute(MEMORY)
     parameters = {
@@ -87,7 +109,21 @@ def unequal_roll_ups(connection: psycopg.Connection[Any], since: date | None, un
     found = Wrong()
     for roll_up in ROLL_UPS:
         found += _unequal(connection, roll_up, parameters)
-    return found
+    return found + _unequal_values(connection, parameters)
+
+
+def _unequal_values(connection: psycopg.Connection[Any], parameters: Mapping[str, Any]) -> Wrong:
+    ranges = {name: _RANGE.format(at=at) for name, at in (("stored_range", "first_day"), ("source_range", "day"))}
+    counted = f"SELECT count(*) AS rows FROM usage_dimensions WHERE {ranges['stored_range']}"
+    with connection.cursor(row_factory=dict_row) as cursor:
+        rows = cursor.execute(counted, parameters).fetchall()[0]["rows"]
+        row = cursor.execute(_OF_VALUES.format(**ranges), parameters).fetchone()
+    if row is None:
+        return Wrong(rows)
+    place = f"{row['period']} from {row['first_day']}, {row['meter']} of {row['account']}, {row['model']}"
+    of_value = f"{row['dimension']} {row['value']}" if row["dimension"] else "no value"
+    sentence = f"{place}, of {of_value}: {row['stored']} in usage_dimensions instead of {row['must']} as in usage_days"
+    return Wrong(rows, row["wrong"], sentence)
 
 
 def _unequal(connection: psycopg.Connection[Any], roll_up: RollUp, parameters: Mapping[str, Any]) -> Wrong:

@@ -163,6 +163,11 @@ USES = (
         "catalog.limits has limits of a rolling period",
     ),
     Use(
+        "0134",
+        "EXISTS (SELECT FROM catalog.limits WHERE dimension <> '')",
+        "catalog.limits has limits of a dimension",
+    ),
+    Use(
         "0105",
         "EXISTS (SELECT FROM jobs WHERE job = 'ingestion' AND jsonb_array_length(config -> 'events') > 1)",
         "ingestion reads several topics, and would read one of them: remove the others (`weir topics remove`)",
@@ -254,6 +259,14 @@ LOSSES = (
         SELECT format('up to where accepted events were published in order: those that wait in %s are never, and the '
                       'next upgrade begins with what is accepted from then on', min(topic))
         FROM ordered_events WHERE next_position IS NOT NULL HAVING count(*) > 0
+        """,
+    ),
+    Loss(
+        "0134",
+        """
+        SELECT format('%s changes of thresholds of a dimension: the next upgrade with such a limit decides them again, '
+                      'and calls webhooks', count(*))
+        FROM threshold_changes WHERE dimension <> '' HAVING count(*) > 0
         """,
     ),
     Loss(

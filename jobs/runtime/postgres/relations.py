@@ -45,10 +45,12 @@ LATER = (
         "invoice_lines",
         "invoices",
         "late_members",
+        "limited_dimensions",
         "ordered_events",
     ),
     *("pattern_matches", "pattern_outcomes", "portal_invalidations"),
-    *("price_ladders", "silent_sources", "taken_back_on_time", "usage_hours", "usage_members", "usage_months"),
+    *("price_ladders", "silent_sources", "taken_back_on_time"),
+    *("usage_dimensions", "usage_hours", "usage_members", "usage_months"),
     *("threshold_changes", "thresholds_due", "topic_removals"),
     *("webhook_attempts", "webhook_deliveries", "webhook_endpoints", "webhook_events", "webhook_position"),
     *("webhook_removals", "webhook_secrets"),
@@ -101,6 +103,7 @@ ASKED = (
     *("closed_meters", "closed_usage", "corrections", "declared_dimensions", "meters", "positions", "stragglers"),
     *("invoice_events", "invoice_lines", "invoices"),
     *("usage_day_dimensions", "usage_days", "usage_hours", "usage_months", "usage_windows"),
+    *("limited_dimensions", "usage_dimensions"),
     *("analytics_patterns", "pattern_matches", "watch_hits", "watch_hours", "watch_status", "watches"),
 )
 """Of these the API reads: what names an account is guarded by row-level security, and nothing else."""
