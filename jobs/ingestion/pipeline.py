@@ -22,6 +22,7 @@ from jobs.runtime.delta.table import LSN, open_table
 from jobs.runtime.effective_rules import read_history
 from jobs.runtime.environment import Environment
 from jobs.runtime.job import TopicJob
+from jobs.runtime.worker_garbage import exempt_imports
 from jobs.streams import Table
 from metering.vocabulary import Job
 
@@ -41,10 +42,12 @@ def build(records: DataFrame, config: IngestionConfig, place: Place | None = Non
     def validated(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for table in tables(batches):
             yield from table.to_batches()
+        exempt_imports()
 
     def left(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         assert place is not None, "only used with one"
         yield from left_in(place, tables(batches), validator.schema)
+        exempt_imports()
 
     # No more tasks than cores: each has a fixed cost.
     read = records.select(*RECORD).coalesce(context.defaultParallelism)

@@ -16,6 +16,8 @@ from deltalake.fs import DeltaStorageHandler
 from pyarrow.fs import PyFileSystem
 from pyspark.sql import DataFrame, SparkSession
 
+from jobs.runtime.worker_garbage import exempt_imports
+
 ROWS_PER_TASK = 200_000
 BATCH_ROWS = 50_000
 LOG_DATE = "log_date"
@@ -195,6 +197,7 @@ def in_tasks(
     def run(numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         read = (rows for batch in numbers for n in batch.column(0).to_pylist() for rows in found.of_task(n, at_once))
         yield from make(read)
+        exempt_imports()
 
     return spark.range(0, len(found.tasks), 1, tasks).mapInArrow(run, schema)
 
