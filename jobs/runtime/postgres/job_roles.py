@@ -55,10 +55,10 @@ ROLES: Mapping[str, JobRole] = {
     "weir_billing": JobRole(
         jobs=("billing",),
         writes=(
-            *("corrections", "late_members", "meters"),
+            *("corrections", "late_members", "limited_dimensions", "meters"),
             *("ordered_events", "publications", "stragglers", "taken_back_on_time", "threshold_changes"),
             *("thresholds_due", "unsent_windows", "usage_day_dimensions", "usage_days", "usage_hours"),
-            *("usage_members", "usage_months", "usage_windows"),
+            *("usage_dimensions", "usage_members", "usage_months", "usage_windows"),
         ),
         appends=_CALLS,
         reads=("erasures", *_CALLED),
