@@ -14,9 +14,12 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
+
+import psycopg
 
 from bench.parts import Parts, wait_for
-from bench.processes import cpu_seconds, resident_mib
+from bench.processes import cpu_seconds, cpu_seconds_below, resident_mib
 from deployment.job_states import JobStates
 from deployment.positions import Positions
 from jobs.streams import Table
@@ -39,6 +42,9 @@ class Usage:
     database_cpu_seconds: float
     batches: int
     records: int
+    java_cpu_seconds: float
+    """Of `cpu_seconds`, as what its workers used; the rest is the driver's."""
+    worker_cpu_seconds: float
 
     def __sub__(self, before: Usage) -> Usage:
         return Usage(
@@ -46,6 +52,8 @@ class Usage:
             self.database_cpu_seconds - before.database_cpu_seconds,
             self.batches - before.batches,
             self.records - before.records,
+            self.java_cpu_seconds - before.java_cpu_seconds,
+            self.worker_cpu_seconds - before.worker_cpu_seconds,
         )
 
 
@@ -68,6 +76,7 @@ class Application:
         self.positions = Positions(str(Folders(folder).tables), parts.postgres_url)
         self._log = Folders(folder).log(job)
         self.start = Start(0.0, 0.0)
+        self._database: psycopg.Connection[Any] | None = None
 
     @classmethod
     @contextmanager
@@ -101,8 +110,8 @@ class Application:
                 stderr=output,
                 start_new_session=True,
             )
+        application = cls(job, folder, parts, process, port)
         try:
-            application = cls(job, folder, parts, process, port)
             wait_for(
                 f"{job} (see {log}) to start",
                 lambda: application._is_alive() and states.is_working(job),
@@ -112,6 +121,12 @@ class Application:
             yield application
         finally:
             _stop(process)
+            application.close()
+
+    def close(self) -> None:
+        """Leave the database."""
+        if self._database is not None:
+            self._database.close()
 
     def usage(self) -> Usage:
         """Everything used so far."""
@@ -122,6 +137,7 @@ class Application:
             cpu_seconds(self._parts.database_pid),
             int(metric(text, "weir_batch_duration_seconds_count")),
             int(metric(text, "weir_batch_records_total")),
+            *cpu_seconds_below(self._process.pid),
         )
 
     @property
@@ -140,7 +156,14 @@ class Application:
                 return self.positions.next_lsn(Table.JOURNAL)
             case "joins":
                 return self.positions.joined()
-        return self.positions.folded(self.job)
+        return self._folded()
+
+    def _folded(self) -> int:
+        # By one connection: to connect for each look would be counted as the database's work for the application.
+        if self._database is None:
+            self._database = psycopg.connect(self._parts.postgres_url, autocommit=True)
+        row = self._database.execute("SELECT next_position FROM positions WHERE job = %s", [self.job]).fetchone()
+        return 1 if row is None else int(row[0])
 
     def wait_until(self, position: int) -> None:
         """Wait until it has come so far. Raises TimeoutError, or RuntimeError when it has ended."""

@@ -28,6 +28,22 @@ def cpu_seconds(pid: int) -> float:
     return total
 
 
+def cpu_seconds_below(pid: int) -> tuple[float, float]:
+    """The same of an application's Java, and of the workers below it: what is not the driver's own."""
+    java, workers = 0.0, 0.0
+    for process in tree(pid):
+        try:
+            if process.pid == pid:
+                continue
+            if process.name() == "java":
+                java += own_cpu_seconds(process)
+            else:
+                workers += own_cpu_seconds(process)
+        except psutil.NoSuchProcess:
+            continue
+    return java, workers
+
+
 def own_cpu_seconds(process: psutil.Process) -> float:
     """The same of one process: what ended children used is in its books, what running ones used is in their own.
 
