@@ -16,10 +16,11 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+import psutil
 import psycopg
 
 from bench.parts import Parts, wait_for
-from bench.processes import cpu_seconds, cpu_seconds_below, resident_mib
+from bench.processes import Below, cpu_seconds, own_cpu_seconds, resident_mib
 from deployment.job_states import JobStates
 from deployment.positions import Positions
 from jobs.streams import Table
@@ -76,6 +77,7 @@ class Application:
         self.positions = Positions(str(Folders(folder).tables), parts.postgres_url)
         self._log = Folders(folder).log(job)
         self.start = Start(0.0, 0.0)
+        self._below = Below(process.pid)
         self._database: psycopg.Connection[Any] | None = None
 
     @classmethod
@@ -132,12 +134,14 @@ class Application:
         """Everything used so far."""
         with urllib.request.urlopen(self._metrics, timeout=10) as answer:
             text = answer.read().decode()
+        java, workers = self._below.cpu_seconds()
         return Usage(
-            cpu_seconds(self._process.pid),
+            own_cpu_seconds(psutil.Process(self._process.pid)) + java + workers,
             cpu_seconds(self._parts.database_pid),
             int(metric(text, "weir_batch_duration_seconds_count")),
             int(metric(text, "weir_batch_records_total")),
-            *cpu_seconds_below(self._process.pid),
+            java,
+            workers,
         )
 
     @property
@@ -176,6 +180,7 @@ class Application:
     def _is_alive(self) -> bool:
         if self._process.poll() is not None:
             raise RuntimeError(f"{self.job} ended with {self._process.returncode}; see {self._log}")
+        self._below.look()
         return True
 
 

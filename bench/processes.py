@@ -28,20 +28,32 @@ def cpu_seconds(pid: int) -> float:
     return total
 
 
-def cpu_seconds_below(pid: int) -> tuple[float, float]:
-    """The same of an application's Java, and of the workers below it: what is not the driver's own."""
-    java, workers = 0.0, 0.0
-    for process in tree(pid):
-        try:
-            if process.pid == pid:
+class Below:
+    """What the processes below one have used, Java and the others apart; of one that has ended what was seen last.
+
+    Spark's workers end when they have had nothing to do for a minute, and nobody counts then what they used.
+    """
+
+    def __init__(self, pid: int) -> None:
+        self._pid = pid
+        self._seen: dict[tuple[int, float], tuple[bool, float]] = {}
+
+    def look(self) -> None:
+        """Note what they have used so far."""
+        for process in tree(self._pid):
+            try:
+                if process.pid != self._pid:
+                    times = process.cpu_times()
+                    is_java = process.name() == "java"
+                    self._seen[process.pid, process.create_time()] = is_java, float(times.user + times.system)
+            except psutil.NoSuchProcess:
                 continue
-            if process.name() == "java":
-                java += own_cpu_seconds(process)
-            else:
-                workers += own_cpu_seconds(process)
-        except psutil.NoSuchProcess:
-            continue
-    return java, workers
+
+    def cpu_seconds(self) -> tuple[float, float]:
+        """Of Java, and of the workers."""
+        self.look()
+        java, workers = ([used for of_java, used in self._seen.values() if of_java is kind] for kind in (True, False))
+        return sum(java), sum(workers)
 
 
 def own_cpu_seconds(process: psutil.Process) -> float:

@@ -6,7 +6,7 @@ Python reads.
 
 from __future__ import annotations
 
-import base64
+from binascii import a2b_base64, b2a_base64
 from collections.abc import Callable, Iterable, Mapping
 from decimal import Context, Decimal
 from functools import reduce
@@ -114,11 +114,11 @@ def _frequent(value: Stored) -> frequent_strings_sketch:
 
 
 def _bytes(value: Stored) -> bytes:
-    return base64.b64decode(value)
+    return a2b_base64(value)
 
 
 def _written(sketch: bytes) -> Stored:
-    return base64.b64encode(sketch).decode()
+    return b2a_base64(sketch, newline=False).decode()
 
 
 def _number(_measure: Measure, stored: Stored) -> int | Decimal:

@@ -47,7 +47,7 @@ def _is_measured(aggregate: Aggregate, kind: pl.DataType) -> bool:
 
 
 def panes_of_rows(outcomes: pa.Table, view: View, schema: pa.Schema) -> pa.Table:
-    """Outcomes (event_time, the view's columns) → rows of `schema` as `panes` makes them; the view is measurable here."""
+    """Outcomes (event_time, the view's columns) → rows of `schema` as `panes` makes them."""
     minute = pl.col("event_time").dt.convert_time_zone("UTC").dt.truncate("1m").alias(MINUTE)
     keys = [pl.col(key).cast(pl.String).alias(f"{place}") for place, key in enumerate(view.by)]
     found = (
