@@ -6,10 +6,11 @@ Python reads.
 
 from __future__ import annotations
 
+import json
 from binascii import a2b_base64, b2a_base64
 from collections.abc import Callable, Iterable, Mapping
 from decimal import Context, Decimal
-from functools import reduce
+from functools import lru_cache, reduce
 from typing import Any
 
 import numpy as np
@@ -48,6 +49,17 @@ def merged(measures: Iterable[Measure], panes: Iterable[Mapping[str, Stored]]) -
         if values := [pane[measure.name] for pane in listed if measure.name in pane]:
             found[measure.name] = values[0] if len(values) == 1 else _MERGES[measure.aggregate](values)
     return found
+
+
+def written(measures: Mapping[str, Stored]) -> str:
+    """Measures as the JSON object of a pane: digits and Base64 need no escapes, which would be looked for in each."""
+    listed = ", ".join(f'{_name(name)}: "{value}"' for name, value in measures.items())
+    return f"{{{listed}}}"
+
+
+@lru_cache(maxsize=1_024)
+def _name(name: str) -> str:
+    return json.dumps(name)
 
 
 def distinct_of(values: Iterable[str]) -> Stored:

@@ -18,7 +18,7 @@ from jobs.runtime.errors import Refused
 from jobs.runtime.job import Counts, Fold
 from jobs.runtime.postgres.sink import stage
 from jobs.streams import INSTANT
-from jobs.view_measures import merged
+from jobs.view_measures import merged, written
 from metering.views import View
 
 REBUILT = ""
@@ -119,7 +119,7 @@ def is_expiry_due(around: Fold) -> bool:
 
 
 def _merged(view: View, stored: str, added: str) -> str:
-    return json.dumps(merged(view.measures, (json.loads(stored), json.loads(added))))
+    return written(merged(view.measures, (json.loads(stored), json.loads(added))))
 
 
 def _hour(at: datetime) -> datetime:

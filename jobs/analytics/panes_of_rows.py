@@ -16,7 +16,7 @@ import polars as pl
 import pyarrow as pa
 
 from jobs.analytics.panes import text
-from jobs.view_measures import Stored, distinct_of, percentiles_of, top_of
+from jobs.view_measures import Stored, distinct_of, percentiles_of, top_of, written
 from metering.meters import QUANTITY_DECIMALS
 from metering.views import Aggregate, Measure, View
 
@@ -68,8 +68,7 @@ def panes_of_rows(outcomes: pa.Table, view: View, schema: pa.Schema) -> pa.Table
         "account": [None if account is None else of_pane[account] for of_pane in listed],
         "keys": [json.dumps(of_pane, ensure_ascii=False) for of_pane in listed],
         "measures": [
-            json.dumps({name: value for name, value in zip(names, row, strict=True) if value is not None})
-            for row in rows
+            written({name: value for name, value in zip(names, row, strict=True) if value is not None}) for row in rows
         ],
     }
     return pa.table([pa.array(columns[field.name]).cast(field.type) for field in schema], schema=schema)
