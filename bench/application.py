@@ -30,7 +30,7 @@ from laptop.launch import keep_config
 from laptop.ports import LOOPBACK, free_port
 from laptop.programs import job_environment
 
-START_LIMIT_SECONDS = 180.0
+START_LIMIT_SECONDS = 600.0
 STOP_LIMIT_SECONDS = 40.0
 CATCH_UP_LIMIT_SECONDS = 900.0
 
