@@ -87,7 +87,7 @@ def shown_rows(found: pa.Table, view: View) -> dict[Any, Any]:
     rows = {}
     for row in listed:
         stored = json.loads(row["measures"])
-        identity = (row["view"], row["version"], row["window_start"], row["account"], row["keys"])
+        identity = (row["view"], row["version"], row["window_start"], row["account"], *json.loads(row["keys"]))
         rows[identity] = {m.name: asked(m, stored[m.name]) for m in view.measures if m.name in stored}
     assert len(rows) == len(listed)
     return rows
