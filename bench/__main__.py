@@ -12,6 +12,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from bench.analytics import AnalyticsMeasured, measure_analytics
 from bench.audited import AuditMeasured, measure_audit
 from bench.declared import DeclaredMeasured, measure_declared
 from bench.idle import IdleMeasured, measure_idle
@@ -33,7 +34,7 @@ NEEDS = {
     "analytics": ["ingestion", "joins"],
 }
 """Whose output each application is measured on."""
-OTHERS = ("declared", "prices", "stack", "posted", "idle", "audit")
+OTHERS = ("watching", "declared", "prices", "stack", "posted", "idle", "audit")
 STACK_RATE = 50
 
 
@@ -60,13 +61,14 @@ def main(
     with tempfile.TemporaryDirectory(prefix="weir-bench-") as scratch:
         folder = keep or Path(scratch)
         measured = _applications(folder, plan, chosen, console) if chosen & {*Job} else []
+        watching = _watching(folder / "watching", events, console) if "watching" in chosen else None
         declared = _declared(folder / "declared", events, console) if "declared" in chosen else None
         prices = _prices(folder / "prices", events, console) if "prices" in chosen else None
         stack = _stack(folder / "stack", 30.0 if quick else 150.0, console) if "stack" in chosen else None
         posted = _posted(folder / "posted", 10.0 if quick else 60.0, console) if "posted" in chosen else None
         idle = _idle(folder / "idle", 60.0 if quick else 600.0, console) if "idle" in chosen else None
         audit = _audit(folder / "audit", plan, 30.0 if quick else 120.0, console) if "audit" in chosen else None
-    run = Run(measured, declared, prices, stack, posted, idle, audit)
+    run = Run(measured, watching, declared, prices, stack, posted, idle, audit)
     Console().print(table(lines(run)))
     console.print(f"Written to {write(run, plan, datetime.now(UTC))}")
 
@@ -95,6 +97,10 @@ def _applications(folder: Path, plan: Plan, chosen: set[str], console: Console) 
             )
             found += [measured] if job in chosen else []
     return found
+
+
+def _watching(folder: Path, events: int, console: Console) -> AnalyticsMeasured:
+    return measure_analytics(folder, Plan(events // 2, events // 2, 0), _teller("watching", console))
 
 
 def _declared(folder: Path, events: int, console: Console) -> DeclaredMeasured:

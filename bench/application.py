@@ -14,9 +14,13 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
+
+import psutil
+import psycopg
 
 from bench.parts import Parts, wait_for
-from bench.processes import cpu_seconds, resident_mib
+from bench.processes import Below, cpu_seconds, own_cpu_seconds, resident_mib
 from deployment.job_states import JobStates
 from deployment.positions import Positions
 from jobs.streams import Table
@@ -26,7 +30,7 @@ from laptop.launch import keep_config
 from laptop.ports import LOOPBACK, free_port
 from laptop.programs import job_environment
 
-START_LIMIT_SECONDS = 180.0
+START_LIMIT_SECONDS = 600.0
 STOP_LIMIT_SECONDS = 40.0
 CATCH_UP_LIMIT_SECONDS = 900.0
 
@@ -39,6 +43,9 @@ class Usage:
     database_cpu_seconds: float
     batches: int
     records: int
+    java_cpu_seconds: float
+    """Of `cpu_seconds`, as what its workers used; the rest is the driver's."""
+    worker_cpu_seconds: float
 
     def __sub__(self, before: Usage) -> Usage:
         return Usage(
@@ -46,6 +53,8 @@ class Usage:
             self.database_cpu_seconds - before.database_cpu_seconds,
             self.batches - before.batches,
             self.records - before.records,
+            self.java_cpu_seconds - before.java_cpu_seconds,
+            self.worker_cpu_seconds - before.worker_cpu_seconds,
         )
 
 
@@ -68,6 +77,8 @@ class Application:
         self.positions = Positions(str(Folders(folder).tables), parts.postgres_url)
         self._log = Folders(folder).log(job)
         self.start = Start(0.0, 0.0)
+        self._below = Below(process.pid)
+        self._database: psycopg.Connection[Any] | None = None
 
     @classmethod
     @contextmanager
@@ -101,8 +112,8 @@ class Application:
                 stderr=output,
                 start_new_session=True,
             )
+        application = cls(job, folder, parts, process, port)
         try:
-            application = cls(job, folder, parts, process, port)
             wait_for(
                 f"{job} (see {log}) to start",
                 lambda: application._is_alive() and states.is_working(job),
@@ -112,16 +123,25 @@ class Application:
             yield application
         finally:
             _stop(process)
+            application.close()
+
+    def close(self) -> None:
+        """Leave the database."""
+        if self._database is not None:
+            self._database.close()
 
     def usage(self) -> Usage:
         """Everything used so far."""
         with urllib.request.urlopen(self._metrics, timeout=10) as answer:
             text = answer.read().decode()
+        java, workers = self._below.cpu_seconds()
         return Usage(
-            cpu_seconds(self._process.pid),
+            own_cpu_seconds(psutil.Process(self._process.pid)) + java + workers,
             cpu_seconds(self._parts.database_pid),
             int(metric(text, "weir_batch_duration_seconds_count")),
             int(metric(text, "weir_batch_records_total")),
+            java,
+            workers,
         )
 
     @property
@@ -140,7 +160,14 @@ class Application:
                 return self.positions.next_lsn(Table.JOURNAL)
             case "joins":
                 return self.positions.joined()
-        return self.positions.folded(self.job)
+        return self._folded()
+
+    def _folded(self) -> int:
+        # By one connection: to connect for each look would be counted as the database's work for the application.
+        if self._database is None:
+            self._database = psycopg.connect(self._parts.postgres_url, autocommit=True)
+        row = self._database.execute("SELECT next_position FROM positions WHERE job = %s", [self.job]).fetchone()
+        return 1 if row is None else int(row[0])
 
     def wait_until(self, position: int) -> None:
         """Wait until it has come so far. Raises TimeoutError, or RuntimeError when it has ended."""
@@ -153,6 +180,7 @@ class Application:
     def _is_alive(self) -> bool:
         if self._process.poll() is not None:
             raise RuntimeError(f"{self.job} ended with {self._process.returncode}; see {self._log}")
+        self._below.look()
         return True
 
 

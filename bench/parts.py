@@ -65,8 +65,12 @@ def running_parts(folder: Path, setting: Setting | None = None) -> Iterator[Part
             # As applications do at their start: a catalog prices what is declared, under conditions that are listed.
             declare(connection, setting.config.jobs.billing.declared)
         Ownership.take(Job.JOINS.value, url, setting.config.jobs.joins.model_dump(mode="json")).close()
-        pid = int((folder / "postgres" / "data" / "postmaster.pid").read_text().splitlines()[0])
-        yield Parts(bootstrap, url, pid, setting)
+        yield Parts(bootstrap, url, database_pid(folder / "postgres"), setting)
+
+
+def database_pid(folder: Path) -> int:
+    """The process of the server whose data are there."""
+    return int((folder / "data" / "postmaster.pid").read_text().splitlines()[0])
 
 
 @contextmanager

@@ -28,6 +28,34 @@ def cpu_seconds(pid: int) -> float:
     return total
 
 
+class Below:
+    """What the processes below one have used, Java and the others apart; of one that has ended what was seen last.
+
+    Spark's workers end when they have had nothing to do for a minute, and nobody counts then what they used.
+    """
+
+    def __init__(self, pid: int) -> None:
+        self._pid = pid
+        self._seen: dict[tuple[int, float], tuple[bool, float]] = {}
+
+    def look(self) -> None:
+        """Note what they have used so far."""
+        for process in tree(self._pid):
+            try:
+                if process.pid != self._pid:
+                    times = process.cpu_times()
+                    is_java = process.name() == "java"
+                    self._seen[process.pid, process.create_time()] = is_java, float(times.user + times.system)
+            except psutil.NoSuchProcess:
+                continue
+
+    def cpu_seconds(self) -> tuple[float, float]:
+        """Of Java, and of the workers."""
+        self.look()
+        java, workers = ([used for of_java, used in self._seen.values() if of_java is kind] for kind in (True, False))
+        return sum(java), sum(workers)
+
+
 def own_cpu_seconds(process: psutil.Process) -> float:
     """The same of one process: what ended children used is in its books, what running ones used is in their own.
 

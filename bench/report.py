@@ -15,6 +15,7 @@ from typing import Any
 import psutil
 from rich.table import Table
 
+from bench.analytics import AnalyticsMeasured
 from bench.audited import AuditMeasured
 from bench.declared import Case, DeclaredMeasured
 from bench.idle import IdleMeasured
@@ -37,6 +38,8 @@ VERSIONS_AIM = 1.5
 """Times the cost of the fewest versions of prices."""
 BILLING_AIMS = {Case.FOUR: None, Case.DIMENSION: 20.0}
 """CPU-seconds per million events, after less warm-up than `AIMS`: with and without a dimension, side by side."""
+IDLE_AIMS_PERCENT = {"analytics": 1.2}
+"""Of a core."""
 IDLE_AIMS_MS = {"ingestion": 150, "sessionization": 250, "joins": 250, "billing": 250, "analytics": 250}
 
 
@@ -45,6 +48,7 @@ class Run:
     """What was measured; None, or no application, where it was not asked for."""
 
     applications: list[Measured]
+    watching: AnalyticsMeasured | None
     declared: DeclaredMeasured | None
     prices: PricesMeasured | None
     stack: StackMeasured | None
@@ -82,6 +86,8 @@ def lines(run: Run) -> list[Line]:
         Line(f"{job.job}, near-empty batch", job.cpu_ms_per_idle_batch, IDLE_AIMS_MS[job.job], "CPU-ms per batch")
         for job in run.applications
     ]
+    if (watching := run.watching) is not None:
+        found += _of_watching(watching)
     if (declared := run.declared) is not None:
         found += [
             Line(f"{case}: ingestion, joins and billing", declared.times_four(case), aim, "times 4 meters")
@@ -105,7 +111,10 @@ def lines(run: Run) -> list[Line]:
         found += _of_posts(posted)
     if (idle := run.idle) is not None:
         found += [
-            *[Line(f"{job}, idle", idle.percent_of_a_core(job), None, "% of a core") for job in idle.cpu_seconds],
+            *[
+                Line(f"{job}, idle", idle.percent_of_a_core(job), IDLE_AIMS_PERCENT.get(job), "% of a core")
+                for job in idle.cpu_seconds
+            ],
             Line("all four, idle", idle.percent_together, 5.0, "% of a core"),
             Line("first event after idleness to usage_windows", idle.first_result_seconds, None, "s"),
         ]
@@ -115,6 +124,21 @@ def lines(run: Run) -> list[Line]:
             Line("the stack's p95 beside an audit, later by", audit.moved_seconds, 1.0, "s"),
         ]
     return found
+
+
+def _of_watching(watching: AnalyticsMeasured) -> list[Line]:
+    of, unit, what = watching.analytics, "CPU-s per million events", "two views, three patterns, 100 watches"
+    parts = {
+        "driver": of.driver_cpu_seconds_per_million,
+        "Java": of.java_cpu_seconds_per_million,
+        "workers": of.worker_cpu_seconds_per_million,
+        "database": of.database_cpu_seconds_per_million,
+    }
+    return [
+        Line("analytics and thresholds", watching.cpu_seconds_per_million, AIMS["analytics"], unit),
+        *[Line(f"{what}: {part}", seconds, None, unit) for part, seconds in parts.items()],
+        Line("1,000 thresholds, in billing", watching.thresholds_cpu_seconds_per_million, None, unit),
+    ]
 
 
 def _of_posts(posted: PostedMeasured) -> list[Line]:
@@ -178,6 +202,7 @@ def write(run: Run, plan: Plan, now: datetime) -> Path:
         },
         "summary": [asdict(line) | {"is_met": line.is_met} for line in lines(run)],
         "applications": [asdict(job) | _derived(job) for job in run.applications],
+        "watching": None if run.watching is None else _by_part(run.watching),
         "declared": None if run.declared is None else _by_case(run.declared),
         "prices": None if run.prices is None else _by_versions(run.prices),
         "stack": None if run.stack is None else asdict(run.stack),
@@ -187,6 +212,15 @@ def write(run: Run, plan: Plan, now: datetime) -> Path:
     }
     file.write_text(json.dumps(_rounded(content), indent=2) + "\n", encoding="utf-8")
     return file
+
+
+def _by_part(watching: AnalyticsMeasured) -> dict[str, Any]:
+    jobs = {
+        "analytics": watching.analytics,
+        "billing": watching.billing,
+        "billing_with_thresholds": watching.billing_with_thresholds,
+    }
+    return {name: asdict(job) | _derived(job) for name, job in jobs.items()}
 
 
 def _by_case(declared: DeclaredMeasured) -> dict[str, Any]:
@@ -231,6 +265,9 @@ def _derived(job: Measured) -> dict[str, float]:
         "cpu_seconds_per_million": job.cpu_seconds_per_million,
         "cpu_seconds_per_million_read": job.cpu_seconds_per_million_read,
         "database_cpu_seconds_per_million": job.database_cpu_seconds_per_million,
+        "driver_cpu_seconds_per_million": job.driver_cpu_seconds_per_million,
+        "java_cpu_seconds_per_million": job.java_cpu_seconds_per_million,
+        "worker_cpu_seconds_per_million": job.worker_cpu_seconds_per_million,
         "cpu_ms_per_idle_batch": job.cpu_ms_per_idle_batch,
     }
 

@@ -93,6 +93,21 @@ class Measured:
         return self.full.database_cpu_seconds / self.events * 1e6
 
     @property
+    def java_cpu_seconds_per_million(self) -> float:
+        """The part of its Java in `cpu_seconds_per_million`."""
+        return self.full.java_cpu_seconds / self.events * 1e6
+
+    @property
+    def worker_cpu_seconds_per_million(self) -> float:
+        """That of its workers."""
+        return self.full.worker_cpu_seconds / self.events * 1e6
+
+    @property
+    def driver_cpu_seconds_per_million(self) -> float:
+        """The rest."""
+        return self.cpu_seconds_per_million - self.java_cpu_seconds_per_million - self.worker_cpu_seconds_per_million
+
+    @property
     def cpu_ms_per_idle_batch(self) -> float:
         """Everything used in the quiet minute, divided by its batches."""
         return self.idle.cpu_seconds / max(1, self.idle.batches) * 1e3

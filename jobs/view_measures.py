@@ -6,12 +6,14 @@ Python reads.
 
 from __future__ import annotations
 
-import base64
+import json
+from binascii import a2b_base64, b2a_base64
 from collections.abc import Callable, Iterable, Mapping
 from decimal import Context, Decimal
-from functools import reduce
+from functools import lru_cache, reduce
 from typing import Any
 
+import numpy as np
 from datasketches import (  # type: ignore[import-untyped]
     PyStringsSerDe,
     frequent_items_error_type,
@@ -21,6 +23,7 @@ from datasketches import (  # type: ignore[import-untyped]
     kll_doubles_sketch,
     tgt_hll_type,
 )
+from numpy.typing import NDArray
 
 from metering.views import RANKS, Aggregate, Measure
 
@@ -46,6 +49,41 @@ def merged(measures: Iterable[Measure], panes: Iterable[Mapping[str, Stored]]) -
         if values := [pane[measure.name] for pane in listed if measure.name in pane]:
             found[measure.name] = values[0] if len(values) == 1 else _MERGES[measure.aggregate](values)
     return found
+
+
+def written(measures: Mapping[str, Stored]) -> str:
+    """Measures as the JSON object of a pane: digits and Base64 need no escapes, which would be looked for in each."""
+    listed = ", ".join(f'{_name(name)}: "{value}"' for name, value in measures.items())
+    return f"{{{listed}}}"
+
+
+@lru_cache(maxsize=1_024)
+def _name(name: str) -> str:
+    return json.dumps(name)
+
+
+def distinct_of(values: Iterable[str]) -> Stored:
+    """How many different texts there are, as Spark's `hll_sketch_agg` stores it."""
+    sketch = hll_sketch(LG_HLL, tgt_hll_type.HLL_8)
+    for value in values:
+        sketch.update(value)
+    return _written(sketch.serialize_updatable())
+
+
+def percentiles_of(values: NDArray[np.float64]) -> Stored:
+    """Percentiles of numbers, as Spark's `kll_sketch_agg_double` stores them."""
+    sketch = kll_doubles_sketch()
+    if len(values):
+        sketch.update(values)
+    return _written(sketch.serialize())
+
+
+def top_of(values: Iterable[str]) -> Stored:
+    """The most frequent texts, as Spark's `approx_top_k_accumulate` of TOP_ITEMS stores them."""
+    sketch = frequent_strings_sketch(LG_TOP)
+    for value in values:
+        sketch.update(value)
+    return _written(sketch.serialize())
 
 
 def shown(measure: Measure, stored: Stored | None) -> Any:
@@ -88,11 +126,11 @@ def _frequent(value: Stored) -> frequent_strings_sketch:
 
 
 def _bytes(value: Stored) -> bytes:
-    return base64.b64decode(value)
+    return a2b_base64(value)
 
 
 def _written(sketch: bytes) -> Stored:
-    return base64.b64encode(sketch).decode()
+    return b2a_base64(sketch, newline=False).decode()
 
 
 def _number(_measure: Measure, stored: Stored) -> int | Decimal:

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import psycopg
-from psycopg.types.json import Jsonb
+import pyarrow as pa
 
 from jobs.analytics.config import AnalyticsConfig
 from jobs.analytics.patterns.decide import READ_BATCH, ReadBatch
@@ -16,7 +16,9 @@ from jobs.analytics.unread_minutes import UNREAD_SINCE
 from jobs.analytics.watches.fold import fold_hits, pause_watches
 from jobs.runtime.errors import Refused
 from jobs.runtime.job import Counts, Fold
-from jobs.view_measures import merged
+from jobs.runtime.postgres.sink import stage
+from jobs.streams import INSTANT
+from jobs.view_measures import merged, written
 from metering.views import View
 
 REBUILT = ""
@@ -38,18 +40,29 @@ WHERE staged.view = %(rebuilt)s AND analytics_panes.window_start = staged.window
   AND analytics_views.view_id = analytics_panes.view_id AND analytics_views.is_declared
 """
 STORED = """
-SELECT stored.view_id, stored.window_start, stored.keys, analytics_views.view, stored.measures, staged.measures::jsonb
-FROM staged
-JOIN analytics_views USING (view, version)
-JOIN analytics_panes AS stored
-  ON stored.view_id = analytics_views.view_id AND stored.window_start = staged.window_start
- AND stored.keys_digest = sha256(jsonb_send(staged.keys::jsonb))
-WHERE analytics_views.is_declared
+WITH added AS MATERIALIZED (
+    SELECT view_id, view, window_start, sha256(jsonb_send(keys::jsonb)) AS keys_digest, measures
+    FROM staged JOIN analytics_views USING (view, version) WHERE is_declared
+)
+SELECT view_id, window_start, encode(keys_digest, 'hex'), view, stored.measures::text, added.measures
+FROM added JOIN analytics_panes AS stored USING (view_id, window_start, keys_digest)
 """
+"""Digests are made first: in the condition of the join they may be made for each pair of rows."""
+MERGED = pa.schema(
+    [
+        pa.field("view_id", pa.int32(), nullable=False),
+        pa.field("window_start", INSTANT, nullable=False),
+        pa.field("digest", pa.string(), nullable=False),
+        pa.field("measures", pa.string(), nullable=False),
+    ]
+)
 MERGE = """
-UPDATE analytics_panes SET measures = %s, updated_at = now()
-WHERE view_id = %s AND window_start = %s AND keys_digest = sha256(jsonb_send(%s))
+UPDATE analytics_panes SET measures = merged.measures::jsonb, updated_at = now()
+FROM (SELECT view_id, window_start, decode(digest, 'hex') AS keys_digest, measures FROM merged OFFSET 0) AS merged
+WHERE (analytics_panes.view_id, analytics_panes.window_start, analytics_panes.keys_digest)
+    = (merged.view_id, merged.window_start, merged.keys_digest)
 """
+"""All at once: a statement for each pane cost as much again as the pane."""
 ADD = """
 INSERT INTO analytics_panes (view_id, window_start, account, keys, measures)
 SELECT analytics_views.view_id, staged.window_start, staged.account, staged.keys::jsonb, staged.measures::jsonb
@@ -80,11 +93,13 @@ def fold(
     _declare(cursor, views)
     cursor.execute(FORGET, {"rebuilt": REBUILT})
     changed = [
-        (Jsonb(merged(views[view].measures, (stored, added))), view_id, start, Jsonb(keys))
-        for view_id, start, keys, view, stored, added in cursor.execute(STORED).fetchall()
+        (view_id, start, digest, _merged(views[view], stored, added))
+        for view_id, start, digest, view, stored, added in cursor.execute(STORED).fetchall()
     ]
     cursor.execute(ADD)
-    cursor.executemany(MERGE, changed)
+    if changed:
+        stage(cursor, MERGED, pa.table([*zip(*changed, strict=True)], schema=MERGED), "merged")
+        cursor.execute(MERGE)
     expires_before = None if around.frontier is None else around.frontier - config.keeps
     if expires_before is not None:
         cursor.execute(EXPIRE, [expires_before])
@@ -101,6 +116,10 @@ def is_expiry_due(around: Fold) -> bool:
     return around.frontier is not None and (
         around.previous_frontier is None or _hour(around.previous_frontier) < _hour(around.frontier)
     )
+
+
+def _merged(view: View, stored: str, added: str) -> str:
+    return written(merged(view.measures, (json.loads(stored), json.loads(added))))
 
 
 def _hour(at: datetime) -> datetime:

@@ -41,13 +41,14 @@ def panes(outcomes: DataFrame, view: View) -> DataFrame:
 def _is_taken(measure: Measure) -> Column:
     """Whether an outcome has, in each column of `where`, one of its values. Null is none of them."""
     conditions = [
-        F.coalesce(F.col(column).cast("string").isin(*[_text(value) for value in values]), F.lit(False))
+        F.coalesce(F.col(column).cast("string").isin(*[text(value) for value in values]), F.lit(False))
         for column, values in measure.where
     ]
     return reduce(lambda left, right: left & right, conditions, F.lit(True))
 
 
-def _text(value: str | bool) -> str:
+def text(value: str | bool) -> str:
+    """A value of `where` as the text of a column."""
     return str(value).lower() if isinstance(value, bool) else value
 
 

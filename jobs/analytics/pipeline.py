@@ -22,6 +22,7 @@ from jobs.analytics.fold import REBUILT, fold, is_expiry_due
 from jobs.analytics.gauges import totals
 from jobs.analytics.outcomes import IS_MEASURED, READ, blocks_of, outcomes
 from jobs.analytics.panes import panes
+from jobs.analytics.panes_of_rows import can_measure, panes_of_rows
 from jobs.analytics.patterns.blocks import blocks_in_tasks, blocks_of_rows
 from jobs.analytics.patterns.fold import is_match_due
 from jobs.analytics.ranges import Range
@@ -141,7 +142,7 @@ def build_measured(found: DataFrame, config: AnalyticsConfig) -> DataFrame:
 
 
 def build_few(spark: SparkSession, usage: pa.Table, config: AnalyticsConfig, lookup: Lookup) -> pa.Table | None:
-    """Rows READ that the driver has → what `build` makes of `enrich`, by Spark only where it is for sketches and casts.
+    """Rows READ that the driver has → what `build` makes of `enrich`, by Spark only what is to be cast by it.
 
     None where minutes are made again, or the journal's files are large.
     """
@@ -151,7 +152,10 @@ def build_few(spark: SparkSession, usage: pa.Table, config: AnalyticsConfig, loo
     staged = [hits_of(found, config.running, STAGED)] if config.watches else []
     blocks = blocks_of_rows(found, config.declared_patterns, STAGED) if config.patterns else STAGED.empty_table()
     staged += [] if blocks is None else [blocks]
-    by_spark = config.model_copy(update={"patterns": config.patterns if blocks is None else {}})
+    of_driver = {view.name for view in config.declared_views if can_measure(view, found.schema)}
+    staged += [panes_of_rows(found, view, STAGED) for view in config.declared_views if view.name in of_driver]
+    left = {name: view for name, view in config.views.items() if name not in of_driver}
+    by_spark = config.model_copy(update={"views": left, "patterns": config.patterns if blocks is None else {}})
     if by_spark.views or by_spark.patterns:
         # In one part: nothing is shuffled, which is a job of Spark for each aggregation.
         frame = spark.createDataFrame(found.select(["event_time", *by_spark.columns])).coalesce(1)

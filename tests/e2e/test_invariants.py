@@ -13,7 +13,7 @@ import psycopg
 import pytest
 from deltalake import DeltaTable
 
-from deployment.stack import Stack
+from deployment.stack import Stack, running_stack
 from jobs.journal.elements import is_record
 from jobs.journal.families import family
 from metering.vocabulary import BILLABLE, REQUESTS, Published
@@ -26,6 +26,19 @@ from traffic.compare import compare
 from traffic.found import numbers_are_counted
 
 DECISION_SECONDS = 270
+OF_WATCHING = (
+    "analytics_views",
+    "analytics_panes",
+    "analytics_patterns",
+    "pattern_outcomes",
+    "pattern_matches",
+    "watches",
+    "watch_hits",
+    "watch_hours",
+    "watch_calls",
+    "watch_progress",
+    "threshold_changes",
+)
 METERS = ["requests", "input_tokens", "output_tokens", "cached_tokens"]
 
 
@@ -211,3 +224,13 @@ def test_i10_a_batch_and_a_replay_equal_the_stream(stack: Stack) -> None:
     assert {total["difference_amount"] for total in document["totals"]} <= {"0", None}, document["totals"]
     live = query(stack, "SELECT count(*), sum(quantity) FROM usage_windows")
     assert query(stack, "SELECT count(*), sum(quantity) FROM again.usage_windows") == live
+
+
+def test_without_views_patterns_watches_and_limits_nothing_of_them_runs_or_is_stored(stack: Stack) -> None:
+    started = {process.name for process in running_stack(stack.data_dir).processes}
+    assert {"joins", "billing"} <= started
+    assert "analytics" not in started
+    for table in OF_WATCHING:
+        assert query(stack, f"SELECT count(*) FROM {table}") == [(0,)], table
+    for table in ("jobs", "positions", "batches", "rules", "exits"):
+        assert query(stack, f"SELECT count(*) FROM {table} WHERE job = 'analytics'") == [(0,)], table

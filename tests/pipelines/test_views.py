@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from collections.abc import Sequence
 from datetime import timedelta
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +29,8 @@ from tests.database_rows import write
 from tests.streaming.journals import environment
 from tests.streaming.measured import (
     NOON,
+    REAL,
+    VIEWS,
     Happened,
     Measured,
     exact_measures,
@@ -50,9 +54,9 @@ def stage(spark: SparkSession, database: str, tmp_path: Path) -> Measured:
     return Measured(spark, database, tmp_path)
 
 
-def measured(stage: Measured, size: timedelta, hop: timedelta) -> dict[Any, dict[str, Any]]:
+def measured(stage: Measured, size: timedelta, hop: timedelta, view: str = "health") -> dict[Any, dict[str, Any]]:
     with reading(stage.database) as database:
-        rows = view_rows(database, view_named(database, "health"), Hop(size, hop), Span(NOON - HOUR, NOON + 3 * HOUR))
+        rows = view_rows(database, view_named(database, view), Hop(size, hop), Span(NOON - HOUR, NOON + 3 * HOUR))
     keys = ("window_start", "window_end", "model", "region")
     found = {tuple(row[key] for key in keys): row for row in rows}
     assert len(found) == len(rows)
@@ -60,21 +64,26 @@ def measured(stage: Measured, size: timedelta, hop: timedelta) -> dict[Any, dict
 
 
 def refuse_differences(stage: Measured, counts: Counter[Happened]) -> None:
-    for size, hop in WINDOWS:
-        found, must = measured(stage, size, hop), expected(counts, size, hop)
+    for (size, hop), view in product(WINDOWS, ("health", "whole")):
+        found, must = measured(stage, size, hop, view), expected(counts, size, hop)
         assert found.keys() == must.keys()
         for key, of_window in must.items():
-            row, exact = found[key], exact_measures(of_window)
-            assert {name: row[name] for name in exact} == exact
-            top = Counter(one.user for one in of_window if one.user is not None)
-            assert {one["value"]: one["count"] for one in row["busiest"]}.items() <= top.items()
-            assert sorted((one["count"] for one in row["busiest"]), reverse=True) == sorted(top.values())[::-1][:3]
-            values = sorted(one.latency_ms for one in of_window if one.latency_ms is not None)
-            if not values:
-                assert row["latency_ms"] is None
-            elif len(values) <= 200:
-                # A sketch keeps the first 200 values as they are.
-                assert row["latency_ms"]["p50"] == values[max(0, -(-len(values) // 2) - 1)]
+            refuse_difference(found[key], of_window, () if view == "health" else REAL)
+
+
+def refuse_difference(row: dict[str, Any], of_window: list[Happened], lacking: Sequence[str]) -> None:
+    exact = {name: value for name, value in exact_measures(of_window).items() if name not in lacking}
+    assert {name: row[name] for name in exact} == exact
+    assert not {*lacking} & row.keys()
+    top = Counter(one.user for one in of_window if one.user is not None)
+    assert {one["value"]: one["count"] for one in row["busiest"]}.items() <= top.items()
+    assert sorted((one["count"] for one in row["busiest"]), reverse=True) == sorted(top.values())[::-1][:3]
+    values = sorted(one.latency_ms for one in of_window if one.latency_ms is not None)
+    if not values:
+        assert row["latency_ms"] is None
+    elif len(values) <= 200:
+        # A sketch keeps the first 200 values as they are.
+        assert row["latency_ms"]["p50"] == values[max(0, -(-len(values) // 2) - 1)]
 
 
 @pytest.mark.few_in_ci(1)
@@ -141,6 +150,20 @@ def test_a_few_outcomes_cost_one_job_of_spark_and_the_same_taken_back_at_once_to
     driver.process(stage.rows(1, 23))
     assert len(context.statusTracker().getJobIdsForGroup("few")) == 1
     refuse_differences(stage, Counter(outcomes))
+
+
+def test_views_of_texts_and_whole_numbers_cost_no_job_of_spark(stage: Measured) -> None:
+    views = {name: view for name, view in VIEWS.items() if name != "health"}
+    stage.config = type(stage.config).model_validate({"views": views})
+    outcomes = [Happened(n, NOON, user=f"u{n}", tokens=n, latency_ms=n / 2) for n in range(20)]
+    stage.accept(outcomes)
+    stage.decide([(one, 1) for one in outcomes], NOON)
+    driver, context = stage.driver(), stage.spark.sparkContext
+    context.setJobGroup("none", "no job")
+    assert driver.process(stage.rows(1, 21)).records == 20
+    assert len(context.statusTracker().getJobIdsForGroup("none")) == 0
+    [row] = measured(stage, MINUTE, MINUTE, "whole").values()
+    refuse_difference(row, outcomes, REAL)
 
 
 @pytest.mark.long

@@ -33,24 +33,29 @@ from tests.streaming.journals import Journal, environment
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 MODELS, REGIONS, USERS = ("m-1", "m-2"), ("eu", "us", None), tuple(f"u{n}" for n in range(8))
 STATUSES = ("completed", "error", "cancelled", None)
+MEASURES = {
+    "requests": "count",
+    "errors": {"count": {"where": {"status": ["error"]}}},
+    "users": {"distinct": "user_id"},
+    "latency_ms": {"percentiles": "latency_ms"},
+    "slowest_ms": {"max": "latency_ms"},
+    "fastest_ms": {"min": {"of": "latency_ms", "where": {"status": ["completed"]}}},
+    "latency_total_ms": {"sum": "latency_ms"},
+    "tokens": {"sum": "output_tokens"},
+    "busiest": {"top": {"of": "user_id", "k": 3}},
+}
+REAL = ("slowest_ms", "fastest_ms", "latency_total_ms")
+"""Numbers with a floating point, which Spark casts."""
 VIEWS = {
-    "health": {
+    "health": {"of": "outcomes", "by": ["model", "region"], "measures": MEASURES},
+    "whole": {
         "of": "outcomes",
         "by": ["model", "region"],
-        "measures": {
-            "requests": "count",
-            "errors": {"count": {"where": {"status": ["error"]}}},
-            "users": {"distinct": "user_id"},
-            "latency_ms": {"percentiles": "latency_ms"},
-            "slowest_ms": {"max": "latency_ms"},
-            "fastest_ms": {"min": {"of": "latency_ms", "where": {"status": ["completed"]}}},
-            "latency_total_ms": {"sum": "latency_ms"},
-            "tokens": {"sum": "output_tokens"},
-            "busiest": {"top": {"of": "user_id", "k": 3}},
-        },
+        "measures": {name: measure for name, measure in MEASURES.items() if name not in REAL},
     },
     "accounts": {"of": "outcomes", "by": ["account"], "measures": {"requests": "count"}},
 }
+"""Of one Spark makes what the driver makes of the others, unless all are Spark's."""
 CONFIG = AnalyticsConfig.model_validate({"views": VIEWS})
 
 

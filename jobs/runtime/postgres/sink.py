@@ -52,14 +52,18 @@ def column_type(arrow: pa.DataType) -> str:
     return f"numeric({arrow.precision}, {arrow.scale})" if pa.types.is_decimal(arrow) else COLUMN_TYPES[arrow]
 
 
-def stage(cursor: psycopg.Cursor[Any], columns: pa.Schema, summary: pa.Table) -> None:
-    """Copy `summary` into the temporary table `staged` with these columns, for the rest of the transaction."""
+def stage(cursor: psycopg.Cursor[Any], columns: pa.Schema, summary: pa.Table, name: str = "staged") -> None:
+    """Copy `summary` into a temporary table (`staged`) with these columns, for the rest of the transaction."""
     typed = ", ".join(f'"{field.name}" {column_type(field.type)}' for field in columns)
-    cursor.execute(f"CREATE TEMP TABLE staged ({typed}) ON COMMIT DROP")
+    cursor.execute(f"CREATE TEMP TABLE {name} ({typed}) ON COMMIT DROP")
+    # Else long texts are compressed on their way through it, which took longer than all the rest of it.
+    texts = [f'ALTER "{field.name}" SET STORAGE EXTERNAL' for field in columns if field.type == pa.string()]
+    if texts:
+        cursor.execute(f"ALTER TABLE {name} {', '.join(texts)}")
     buffer = io.BytesIO()
     # In one piece: Arrow writes kilobytes of zeros for an empty one.
     csv.write_csv(summary.select(columns.names).cast(columns).combine_chunks(), buffer, CSV)
-    with cursor.copy("COPY staged FROM STDIN (FORMAT csv)") as copy:
+    with cursor.copy(f"COPY {name} FROM STDIN (FORMAT csv)") as copy:
         copy.write(buffer.getbuffer())
 
 

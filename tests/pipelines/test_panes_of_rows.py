@@ -1,0 +1,154 @@
+"""Panes of any outcomes by the driver against the same by Spark: the same numbers, and sketches that say the same."""
+
+from __future__ import annotations
+
+import base64
+import json
+import random
+from datetime import timedelta
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from datasketches import hll_sketch, hll_union, kll_doubles_sketch  # type: ignore[import-untyped]
+from pyspark.sql import SparkSession
+
+from jobs.analytics.panes import panes
+from jobs.analytics.panes_of_rows import can_measure, panes_of_rows
+from jobs.analytics.pipeline import STAGED
+from jobs.streams import INSTANT
+from jobs.view_measures import LG_HLL, TOP_ITEMS, shown
+from metering.views import Aggregate, Measure, View
+from tests.streaming.measured import NOON
+
+TEXTS = ("", "a", "u-1", "Ünï·✓", 'quoted "\\/ and \t\n', "null", "0", "🜨", *(f"user-{n}" for n in range(40)))
+SCHEMA = pa.schema(
+    [
+        pa.field("event_time", INSTANT),
+        pa.field("account", pa.string()),
+        pa.field("text", pa.string()),
+        pa.field("flag", pa.bool_()),
+        pa.field("whole", pa.int64()),
+        pa.field("small", pa.int32()),
+        pa.field("real", pa.float64()),
+    ]
+)
+WHERE = (("text", ("a", "u-1", "null")), ("flag", (True,)))
+NUMBERS = (Aggregate.SUM, Aggregate.MIN, Aggregate.MAX)
+MEASURES = (
+    Measure("all", Aggregate.COUNT),
+    Measure("some", Aggregate.COUNT, None, WHERE),
+    *(Measure(f"{of}_{column}", of, column) for of in NUMBERS for column in ("whole", "small")),
+    *(Measure(f"{of}_some", of, "whole", WHERE) for of in NUMBERS),
+    *(
+        Measure(f"{of}_{column}{'_some' if where else ''}", of, column, where, 3)
+        for of in (Aggregate.DISTINCT, Aggregate.TOP)
+        for column in ("text", "flag", "whole")
+        for where in ((), WHERE)
+    ),
+    *(
+        Measure(f"percentiles_{column}{'_some' if where else ''}", Aggregate.PERCENTILES, column, where)
+        for column in ("real", "whole")
+        for where in ((), WHERE)
+    ),
+)
+VIEWS = (
+    View("of_all", (), MEASURES),
+    View("keyed", ("text", "flag", "account"), MEASURES),
+    View("by_number", ("whole", "small"), MEASURES[:3]),
+)
+
+
+def outcomes(chance: random.Random, count: int) -> pa.Table:
+    def column(values: list[Any]) -> list[Any]:
+        return [chance.choice(values) for _ in range(count)]
+
+    # A sketch keeps the first 200 numbers of a pane as they are; of more it leaves out some by chance.
+    minutes = [
+        NOON + timedelta(seconds=chance.choice([0, 59.999999, 60, 119, 120, 4_000, -(10**9)])) for _ in range(count)
+    ]
+    return pa.table(
+        [
+            minutes,
+            column(["x", "y", None]),
+            column([*TEXTS, None]),
+            column([True, False, None]),
+            column([0, -1, 2**63 - 1, -(2**63), 7, None]),
+            column([0, -5, 2**31 - 1, None]),
+            column([0.1, -0.0, 0.0, 1e300, -1e-300, 5e-324, float("nan"), float("inf"), None]),
+        ],
+        schema=SCHEMA,
+    )
+
+
+def shown_rows(found: pa.Table, view: View) -> dict[Any, Any]:
+    """Panes by minute and keys: numbers as stored, of a sketch all that can be asked of it."""
+    listed = found.cast(STAGED).to_pylist()
+    rows = {}
+    for row in listed:
+        stored = json.loads(row["measures"])
+        identity = (row["view"], row["version"], row["window_start"], row["account"], *json.loads(row["keys"]))
+        rows[identity] = {m.name: asked(m, stored[m.name]) for m in view.measures if m.name in stored}
+    assert len(rows) == len(listed)
+    return rows
+
+
+def asked(measure: Measure, stored: str) -> Any:
+    match measure.aggregate:
+        case Aggregate.DISTINCT:
+            # As a reader merges it: the registers alone decide, and not the order in which values came.
+            union = hll_union(LG_HLL)
+            union.update(hll_sketch.deserialize(base64.b64decode(stored)))
+            return union.get_estimate(), union.get_lower_bound(2), union.get_upper_bound(2)
+        case Aggregate.PERCENTILES:
+            sketch = kll_doubles_sketch.deserialize(base64.b64decode(stored))
+            count = sketch.n
+            ranks = [(place + 0.5) / count for place in range(count)] if count <= sketch.k else []
+            return count, [sketch.get_quantile(rank) for rank in ranks]
+        case Aggregate.TOP:
+            return shown(Measure("", Aggregate.TOP, k=TOP_ITEMS), stored)
+    return stored
+
+
+def refuse_differences(spark: SparkSession, rows: pa.Table, view: View) -> None:
+    assert can_measure(view, rows.schema)
+    frame = spark.createDataFrame(rows).coalesce(1)
+    by_spark = shown_rows(panes(frame, view).toArrow(), view)
+    assert shown_rows(panes_of_rows(rows, view, STAGED), view) == by_spark
+
+
+@pytest.mark.parametrize(("seed", "count"), [(0, 0), (1, 1), (2, 30), (3, 400)])
+@pytest.mark.parametrize("view", VIEWS, ids=lambda view: view.name)
+def test_differential_panes_of_the_driver_are_those_of_spark(
+    spark: SparkSession, view: View, seed: int, count: int
+) -> None:
+    refuse_differences(spark, outcomes(random.Random(seed), count), view)
+
+
+def test_differential_sketches_of_many_values_have_the_same_registers_and_counts(spark: SparkSession) -> None:
+    chance, count = random.Random(4), 20_000
+    rows = outcomes(chance, count).drop(["event_time", "text"])
+    rows = rows.append_column(SCHEMA.field("event_time"), pa.array([NOON] * count, INSTANT))
+    texts = [f"user-{int(9_000 * chance.random() ** 2)}" for _ in range(count)]
+    distinct = Measure("users", Aggregate.DISTINCT, "text")
+    refuse_differences(spark, rows.append_column("text", pa.array(texts)), View("many", ("flag",), (distinct,)))
+    few = [text[:8] for text in texts]
+    top = Measure("busiest", Aggregate.TOP, "text")
+    refuse_differences(spark, rows.append_column("text", pa.array(few)), View("top", ("flag",), (top,)))
+
+
+@pytest.mark.parametrize(
+    ("by", "measure"),
+    [
+        ((), Measure("sum", Aggregate.SUM, "real")),
+        ((), Measure("max", Aggregate.MAX, "text")),
+        ((), Measure("users", Aggregate.DISTINCT, "real")),
+        ((), Measure("spread", Aggregate.PERCENTILES, "text")),
+        ((), Measure("some", Aggregate.COUNT, None, (("real", ("0.1",)),))),
+        (("real",), Measure("all", Aggregate.COUNT)),
+        (("event_time",), Measure("all", Aggregate.COUNT)),
+    ],
+    ids=lambda part: part.name if isinstance(part, Measure) else "",
+)
+def test_what_another_library_casts_otherwise_is_left_to_spark(by: tuple[str, ...], measure: Measure) -> None:
+    assert not can_measure(View("view", by, (measure,)), SCHEMA)
