@@ -6,7 +6,7 @@ A pane was written to another page and compressed each time: half of what the da
 from alembic import op
 
 revision = "0137"
-down_revision = "0131"
+down_revision = "0134"
 
 
 def upgrade() -> None:

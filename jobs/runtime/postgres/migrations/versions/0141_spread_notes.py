@@ -6,7 +6,7 @@ In one statement they could not be above about a million accounts: it was cancel
 from alembic import op
 
 revision = "0141"
-down_revision = "0134"
+down_revision = "0137"
 
 
 def upgrade() -> None:
