@@ -255,19 +255,19 @@ def refuse_closed(
 
     with psycopg.connect(before_url, row_factory=dict_row, connect_timeout=10) as earlier:
         terms = {tuple(row.values()) for row in earlier.execute(_BY_TERMS, touched)}
-        if months := list(_ended(database, _perhaps(database, touched, terms))):
+        if months := list(ended(database, _perhaps(database, touched, terms))):
             raise ClosedMonthsTouched(months)
         by_total = [
             ClosedMonth(row["account"], row["month"], is_certain=False) for row in database.execute(_TIERED, touched)
         ]
-        if months := list(_ended(database, by_total)):
+        if months := list(ended(database, by_total)):
             raise ClosedMonthsTouched(months)
-        if months := list(_ended(database, _other_fees(database, earlier, touched))):
+        if months := list(ended(database, _other_fees(database, earlier, touched))):
             raise ClosedMonthsTouched(months)
         after = list(database.execute(_BILLED, touched))
         before = {tuple(row.values()) for row in earlier.execute(_BILLED, touched)} if after else set()
     other = [row for row in after if tuple(row.values()) not in before and _is_other(row)]
-    if months := list(_ended(database, _by_month(other))):
+    if months := list(ended(database, _by_month(other))):
         raise ClosedMonthsTouched(months)
 
 
@@ -381,7 +381,7 @@ def _by_month(rows: Sequence[Mapping[str, Any]]) -> list[ClosedMonth]:
     return [found[key] for key in sorted(found)]
 
 
-def _ended(database: Connection, months: Sequence[ClosedMonth]) -> Iterator[ClosedMonth]:
+def ended(database: Connection, months: Sequence[ClosedMonth]) -> Iterator[ClosedMonth]:
     """Those that have ended by the account's own calendar."""
     if not months:
         return

@@ -1,4 +1,4 @@
-"""The catalog file: plans, accounts, prices and limits as people write them, in YAML or JSON.
+"""The catalog file: plans, accounts, prices, limits and pools as people write them, in YAML or JSON.
 
 It is checked before anything is done.
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
-from datetime import datetime
+from datetime import date, datetime
 from decimal import Decimal
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -40,10 +40,10 @@ from catalog.file_values import (
     checked_text,
     conditions_in,
     perhaps,
+    pool_month,
     priced_model_in,
     several_models_in,
     tiered_kind,
-    without_pools,
 )
 from catalog.limit_values import (
     limit_amount,
@@ -67,7 +67,9 @@ from metering.price_models import ALIAS_CURRENCY, ALIAS_METER, PricedModel
 from metering.price_tiers import PriceTerms
 
 MAX_STEPS = 20
-_HOLDS = "plans, accounts, prices, aliases, plan_terms or limits"
+MAX_POOLED = 100
+"""Accounts of a pool."""
+_HOLDS = "plans, accounts, prices, aliases, plan_terms, limits or pools"
 
 
 class CatalogFileError(ValueError):
@@ -101,11 +103,6 @@ class Account(Row):
     effective_from: PerhapsInstant = None
     tags: Tags = None
     parent: Parent = None
-
-    @model_validator(mode="before")
-    @classmethod
-    def _has_no_pool(cls, account: Any) -> Any:
-        return without_pools(account)
 
 
 class _PriceKey(Row):
@@ -363,6 +360,32 @@ class Limit(Row):
         return EXACT.multiply(self.maximum or Decimal(0), EXACT.scaleb(Decimal(step[:-1]), -2))
 
 
+class Pool(Row):
+    """Accounts that have one total for tiers and packages: `parent` itself, or below it, by which the pool is called.
+
+    From `first_month` on, before `end_month`, of their calendar. All have one plan, currency and time zone then.
+    """
+
+    parent: Text
+    accounts: Annotated[tuple[Text, ...], Field(min_length=1, max_length=MAX_POOLED)]
+    first_month: Annotated[date | None, BeforeValidator(pool_month)]
+    end_month: Annotated[date | None, BeforeValidator(pool_month)] = None
+
+    @model_validator(mode="after")
+    def _is_of_months(self) -> Pool:
+        if self.first_month is None:
+            raise ValueError("must have first_month, such as 2026-10")
+        if self.end_month is not None and self.end_month < self.first_month:
+            raise ValueError("must have an end_month that is not before its first_month; the same month: it never was")
+        return self
+
+    @property
+    def rows(self) -> list[dict[str, Any]]:
+        """Those of `catalog.pools`, one for each account."""
+        months = self.model_dump(mode="json", include={"parent", "first_month", "end_month"})
+        return [{**months, "account": account} for account in self.accounts]
+
+
 class CatalogFile(Row):
     """The whole file; each list may be left out."""
 
@@ -372,11 +395,7 @@ class CatalogFile(Row):
     aliases: tuple[Alias, ...] = ()
     plan_terms: tuple[PlanTermsRow, ...] = ()
     limits: tuple[Limit, ...] = ()
-
-    @model_validator(mode="before")
-    @classmethod
-    def _has_no_pools(cls, file: Any) -> Any:
-        return without_pools(file)
+    pools: tuple[Pool, ...] = ()
 
     def rows(self, name: str) -> tuple[Row, ...]:
         """Its rows for a table of the catalog: aliases and the terms of plans are among the prices."""
@@ -400,13 +419,18 @@ class CatalogFile(Row):
         ]
 
     def unknown_parents(self, known: set[str]) -> list[str]:
-        """One line for each parent, and each account of a limit, that neither the file nor `known` has."""
+        """One line for each parent, and each account of a limit or pool, that neither the file nor `known` has."""
         accounts = known | {row.account for row in self.accounts}
         named = [(f"accounts.{number}.parent", row.parent) for number, row in enumerate(self.accounts)]
         named += [
             (f"limits.{number}.account", row.account)
             for number, row in enumerate(self.limits)
             if row.account != EVERY_ACCOUNT
+        ]
+        named += [
+            (f"pools.{number}.{field}", name)
+            for number, row in enumerate(self.pools)
+            for field, name in [("parent", row.parent), *(("accounts", account) for account in row.accounts)]
         ]
         return [
             f"{where} is {name!r}: must be an account of the file or of the catalog"
@@ -519,6 +543,7 @@ def _doubles(catalog: CatalogFile) -> list[str]:
             f"{' of a plan' * bool(row.plan)}{' of money' * bool(row.currency)}"
             for row in catalog.limits
         ],
+        "pools": [f"{row['account']}, {row['first_month']}" for pool in catalog.pools for row in pool.rows],
     }
     return [
         f"{name} has {key} {count} times; it must occur once"

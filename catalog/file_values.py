@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from typing import Annotated, Any
 from zoneinfo import ZoneInfo
 
@@ -14,6 +14,7 @@ from metering.price_attributes import ACCOUNT
 from metering.price_models import BEGINS, MAX_CONDITIONS, PricedModel
 from metering.tags import checked_tags
 
+_MONTH = re.compile(r"((?:19|20|21)[0-9]{2})-(0[1-9]|1[0-2])")
 RFC3339 = r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d(\.\d{1,6})?([Zz]|[+-]\d\d:\d\d)"
 
 
@@ -115,21 +116,21 @@ def several_models_in(price: Any) -> Any:
     return {**{name: value for name, value in price.items() if name != "models"}, "model": model}
 
 
-def without_pools(entry: Any) -> Any:
-    """A file, or an entry of accounts. Raises ValueError where it declares that accounts share a total."""
-    if isinstance(entry, dict) and (found := sorted({"pool", "pools"} & entry.keys())):
-        raise ValueError(
-            f"must have no {found[0]}: accounts below a parent cannot share the tiers of a month, each has its own "
-            "total; leave it out"
-        )
-    return entry
-
-
 def tiered_kind(value: Any) -> Any:
     """The kind of a price. Raises ValueError for that of a plan's fee."""
     if value == "flat":
         raise ValueError("a flat fee a month is of a plan: write it as the flat_fee of an entry of plan_terms")
     return value
+
+
+def pool_month(value: Any) -> date | None:
+    """The first day of a month such as 2026-10; None where there is none. Raises ValueError."""
+    if value in (None, "", "null", "~"):
+        return None
+    found = _MONTH.fullmatch(value) if isinstance(value, str) else None
+    if found is None:
+        raise ValueError("must be a month such as 2026-10")
+    return date(int(found[1]), int(found[2]), 1)
 
 
 Text = Annotated[str, BeforeValidator(checked_text)]

@@ -19,6 +19,7 @@ from catalog.change import Change, Row
 from catalog.closed_months import refuse_closed
 from catalog.file import CatalogFile
 from catalog.limits import store_limits
+from catalog.pools import store_pools
 from catalog.price_jumps import refuse_jumps
 from deployment.errors import CannotRun
 from jobs.runtime.unreachable import database_sentence
@@ -171,6 +172,8 @@ class Stored:
     """Of those that are captured."""
     limits: Counter[str]
     """How many limits were created (c), changed (u) and left as they were (r)."""
+    pools: Counter[str]
+    """The same of members of pools."""
 
 
 def store(
@@ -196,7 +199,7 @@ def store_file(
     """Upsert the file in one transaction; gives every row of the file, in the order of TABLES.
 
     Rows that change keep `changed_by` (None: the database's role). Raises CannotRun for an account, price or limit of
-    an unknown plan, for a parent or a limit of what is no account, for a price or limit of a meter that is not
+    an unknown plan, for a parent, a limit or a pool of what is no account, for a price or limit of a meter that is not
     declared, for a limit that rolls or is of a dimension of one that bills whole periods, for a limit of an unknown
     dimension, for a price with a condition on what is no price attribute, and when the database refuses; PricesJump,
     unless `confirms`, where a price is 100 times above or below another; and, unless `backdates`, ClosedMonthsTouched
@@ -224,6 +227,7 @@ def store_file(
             if unknown := catalog.unknown_attributes(restored(attributes)):
                 raise CannotRun("\n".join(unknown))
             names = [*(row.parent for row in catalog.accounts), *(row.account for row in catalog.limits)]
+            names += [name for pool in catalog.pools for name in (pool.parent, *pool.accounts)]
             named = database.execute("SELECT account FROM catalog.accounts WHERE account = ANY (%s)", [names])
             if orphans := catalog.unknown_parents({row["account"] for row in named}):
                 raise CannotRun("\n".join(orphans))
@@ -233,14 +237,14 @@ def store_file(
                 if table.filled:
                     database.execute(table.locked, [Jsonb(rows)])
                 found += [(table, row) for row in database.execute(table.statement, [Jsonb(rows)])]
-            limits = store_limits(database, catalog)
+            limits, pools = store_limits(database, catalog), store_pools(database, catalog, backdates=backdates)
             committed_at = database.execute("SELECT clock_timestamp() AS now").fetchone()
             assert committed_at is not None
             changes = [change_of(table, row, committed_at["now"]) for table, row in found]
             refuse_jumps(database, catalog)
             if not backdates:
                 refuse_closed(postgres_url, database, changes)
-        return Stored(changes, limits)
+        return Stored(changes, limits, pools)
     except psycopg.Error as problem:
         if (message := database_sentence(problem, postgres_url)) is not None:
             raise CannotRun(message) from None

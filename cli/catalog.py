@@ -151,7 +151,7 @@ def apply_catalog(
     from catalog.store import store_file
 
     stored = store_file(stack.postgres_url, content, changed_by or who(), backdates=backdates, confirms=confirms)
-    changes, counts = stored.changes, Counter(change.op for change in stored.changes) + stored.limits
+    changes, counts = stored.changes, Counter(change.op for change in stored.changes) + stored.limits + stored.pools
     done = f"{counts['c']} created, {counts['u']} changed, {counts['r']} as they were"
     if not changes:
         return f"{done}."

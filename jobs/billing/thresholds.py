@@ -71,6 +71,13 @@ WITH limited AS (
     UNION
     SELECT account, 'P1M', date_trunc('month', day::timestamp)::date FROM touched
     UNION
+    -- Usage of one member of a pool is another share of its tiers for all.
+    SELECT other.account, 'P1M', month
+    FROM (SELECT account, date_trunc('month', day::timestamp)::date AS month FROM touched) AS used
+    JOIN catalog.pools AS own USING (account) JOIN catalog.pools AS other USING (parent)
+    WHERE own.first_month <= month AND (own.end_month IS NULL OR own.end_month > month)
+      AND other.first_month <= month AND (other.end_month IS NULL OR other.end_month > month)
+    UNION
     SELECT account, period, month FROM due JOIN usage_months USING (account) WHERE period = 'P1M' AND month >= first
     UNION
     SELECT account, period, month FROM due_all JOIN usage_months ON month >= first WHERE period = 'P1M'

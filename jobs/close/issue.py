@@ -19,6 +19,7 @@ from jobs.close.readiness import Open, open_rows, refusal, unknown_amount, unpri
 from jobs.close.store import chain_ends, hold_catalog, lock_series, store
 from jobs.queries.bills import Period, read_month
 from jobs.queries.invoices import charged_lines, closed_moneys, key_of, last_lines, month_text, written_off
+from jobs.queries.pools import pools_of
 from metering.invoice_chain import End, Event, appended
 from metering.invoices import (
     Charge,
@@ -94,7 +95,8 @@ def issue(
     """Close the month, and earlier ones that are still open, of each account; without `keeps` nothing stays.
 
     Billing's position is locked: no batch of usage is folded meanwhile, and no change of the catalog commits. Accounts
-    whose usage changed since `proof` are left out, unless nothing is kept. One account that is refused stops no other.
+    whose usage changed since `proof` are left out, unless nothing is kept. One account that is refused stops no other,
+    except those that pool with it, which `accounts` has, too.
     Raises `psycopg.Error`.
     """
     batch = Batch()
@@ -111,6 +113,7 @@ def issue(
         states = {account: _Account(months[account]) for account in sorted(rest - batch.moved)}
         for month in all_walked({account: state.months for account, state in states.items()}, terms.month):
             _walk(database, month, periods[month], states, terms, batch)
+        _refuse_pools(database, states, terms.month, batch)
         ends = dict(chain_ends(database, list(states)))
         for account, state in states.items():
             for draft in state.drafts:
@@ -159,6 +162,17 @@ def _walk(  # noqa: PLR0917  # all that a month of a batch is made of
         if problem is not None:
             batch.refused[account] = problem
             del states[account]
+
+
+def _refuse_pools(database: psycopg.Connection[Row], states: dict[str, _Account], month: date, batch: Batch) -> None:
+    """Nobody is invoiced for a share of what others that pool with them are not."""
+    reasons: dict[str, str] = {}
+    for account, members in pools_of(database, month, sorted(states) if batch.refused else ()).items():
+        if refused := sorted(members & batch.refused.keys()):
+            reasons[account] = f"{month_text(month)}: it pools with {', '.join(refused)}, which cannot be closed"
+    batch.refused |= reasons
+    for account in reasons:
+        del states[account]
 
 
 def _known_money(config: CloseConfig, currency: str) -> Money | None:

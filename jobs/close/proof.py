@@ -8,6 +8,7 @@ from datetime import date, datetime, timedelta
 
 from jobs.billing_progress import Database
 from jobs.queries.catalog_changes import CHANGES
+from jobs.queries.pools import POOLED_BEFORE
 from metering.plan_terms import PLAN_MODEL
 
 EARLIER = timedelta(days=2)
@@ -65,11 +66,15 @@ def find_proof(database: Database, since: datetime, until: datetime) -> Proof:
 def unproved(database: Database, proof: Proof, accounts: Collection[str], following: date) -> set[str]:
     """Of these accounts, those of which a month before `following` changed since the audit; all without a proof.
 
-    Changed: usage of it came, or its account, plan or prices were changed for a time before the end of the month.
+    Changed: usage of it came, or its account, plan or prices were changed for a time before the end of the month. So it
+    is where another account changed with which it pools then: its share is another one.
     """
     if proof == NOTHING:
         return set(accounts)
-    parameters = {"accounts": list(accounts), "end": following, "billed_to": proof.billed_to}
+    pooled = database.execute(POOLED_BEFORE, {"accounts": list(accounts), "end": following}).fetchall()
+    every = {*accounts, *(row["member"] for row in pooled)}
+    parameters = {"accounts": sorted(every), "end": following, "billed_to": proof.billed_to}
     priced = {**parameters, "after": proof.activity_number}
     rows = database.execute(_CHANGED, parameters).fetchall() + database.execute(_PRICED_OTHERWISE, priced).fetchall()
-    return {row["account"] for row in rows}
+    changed = {row["account"] for row in rows}
+    return changed.intersection(accounts) | {row["account"] for row in pooled if row["member"] in changed}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, date
 from decimal import Decimal
@@ -23,6 +23,7 @@ from jobs.close.series import InvoiceSeries
 from jobs.queries.bills import Period, read_periods
 from jobs.queries.invoices import month_text
 from jobs.queries.plan_fees import read_plan_months
+from jobs.queries.pools import pools_of
 from jobs.runtime.postgres.session import Session
 from metering.invoices import Invoice
 
@@ -42,6 +43,7 @@ _UNKNOWN = (
     "the catalog has no such account, so its usage has no price and is on no invoice: if it is a customer, add it "
     "(`weir catalog apply`), let an audit price its usage (`weir audit`), and close the month again"
 )
+_POOLED = "it pools with {}: close all of them together, as a share is of what all have used"
 _LEFT = (
     "what it has in this month is on no invoice, as it came, or was refused, when others were closed: "
     "`weir close {} --account {}`."
@@ -105,6 +107,7 @@ class Close:
         month = self.terms.month
         known = self._periods(database, month)
         used = {row["account"] for row in database.execute(_WITH_USAGE, [month]).fetchall()}
+        with_usage = set(used)
         used |= read_plan_months(database, month, lambda: known).every.keys()
         named = list(dict.fromkeys(self.accounts)) or sorted(known.keys() | used)
         closed_until = billing_progress(database)[1].every
@@ -121,15 +124,36 @@ class Close:
                 ready.append(account)
             elif account in used or self.accounts:
                 rows.append(self._refused(account, reason))
-        return ready, rows
+        return self._whole_pools(database, ready, rows, with_usage)
+
+    def _whole_pools(
+        self, database: psycopg.Connection[Any], ready: list[str], rows: list[Row], used: Collection[str]
+    ) -> tuple[list[str], list[Row]]:
+        """Only those of `ready` that pool with nobody who is `used`, and neither ready nor closed; and rows of others.
+
+        Who has used nothing has no share.
+        """
+        pools = pools_of(database, self.terms.month, ready)
+        every = {member for members in pools.values() for member in members}
+        others = invoiced(database, every.intersection(used) - set(ready))
+        left = {account for account, months in others.items() if not months.is_closed(self.terms.month)}
+        for account, members in pools.items():
+            if missing := sorted(members & left):
+                rows.append(self._refused(account, _POOLED.format(", ".join(missing))))
+        return [account for account in ready if not pools.get(account, frozenset()) & left], rows
 
     def _earlier(self, database: psycopg.Connection[Any]) -> Iterator[Row]:
         """A row for each account with earlier months that no close would issue."""
         named = list(dict.fromkeys(self.accounts)) or sorted(self._periods(database, self.terms.month))
-        for account, months in earlier_months(database, named, self.terms.month).items():
+        found = earlier_months(database, named, self.terms.month)
+        pools = {first: pools_of(database, first, found) for first in {months[0] for months in found.values()}}
+        for account, months in found.items():
             first = month_text(months[0])
             more = "" if len(months) == 1 else f" So are {len(months) - 1} more months."
-            reason = f"{_LEFT.format(first, account)}{more}"
+            # They can be closed together alone.
+            members = pools[months[0]].get(account, frozenset()) | {account}
+            together = " --account ".join(member for member in sorted(members) if months[0] in found.get(member, ()))
+            reason = f"{_LEFT.format(first, together)}{more}"
             yield {**self._row(account, NOT_INVOICED), "period": first, "reason": reason}
 
     @cached_property
@@ -157,18 +181,35 @@ class Close:
     ) -> Generator[Row, None, list[str]]:
         """Rows of what is closed now; returns who must be audited again."""
         moved: list[str] = []
-        for start in range(0, len(ready), self.account_batch):
-            accounts = ready[start : start + self.account_batch]
-            for batch in self._batches(database, accounts, proof):
+        done = 0
+        for pools in self._batched(database, ready):
+            for batch in self._batches(database, pools, proof):
                 moved += sorted(batch.moved)
                 if self.series is not None and batch.invoices and not self.is_dry_run:
                     self.series.note(max(invoice.header.number for invoice in batch.invoices))
                 yield from self._rows(batch)
-            self.tell(f"{min(start + self.account_batch, len(ready)):,} of {len(ready):,} accounts")
+            done += sum(map(len, pools))
+            self.tell(f"{done:,} of {len(ready):,} accounts")
         return moved
 
-    def _batches(self, database: psycopg.Connection[Any], accounts: Sequence[str], proof: Proof) -> Iterator[Batch]:
-        """All at once; one by one where the database refuses some of it, so that one stops no other."""
+    def _batched(self, database: psycopg.Connection[Any], ready: Sequence[str]) -> Iterator[list[list[str]]]:
+        """Accounts that are closed in one transaction: as one list those that pool together, which are never parted."""
+        pools = pools_of(database, self.terms.month, ready)
+        together: dict[frozenset[str], list[str]] = {}
+        for account in ready:
+            together.setdefault(pools.get(account, frozenset({account})), []).append(account)
+        batch: list[list[str]] = []
+        for pool in together.values():
+            if batch and sum(map(len, batch)) + len(pool) > self.account_batch:
+                yield batch
+                batch = []
+            batch.append(pool)
+        if batch:
+            yield batch
+
+    def _batches(self, database: psycopg.Connection[Any], pools: Sequence[list[str]], proof: Proof) -> Iterator[Batch]:
+        """All at once; one pool by one where the database refuses some of it, so that one stops no other."""
+        accounts = [account for pool in pools for account in pool]
         periods = {
             month: self._periods(database, month)
             for found in invoiced(database, accounts).values()
@@ -177,11 +218,11 @@ class Close:
         try:
             yield issue(database, accounts, periods, proof, self.terms, keeps=not self.is_dry_run)
         except (psycopg.errors.DataError, psycopg.errors.IntegrityError, psycopg.errors.RaiseException) as error:
-            if len(accounts) == 1:
-                yield Batch(refused={accounts[0]: str(error).splitlines()[0]})
+            if len(pools) == 1:
+                yield Batch(refused=dict.fromkeys(accounts, str(error).splitlines()[0]))
                 return
-            for account in accounts:
-                yield from self._batches(database, [account], proof)
+            for pool in pools:
+                yield from self._batches(database, [pool], proof)
 
     def _rows(self, batch: Batch) -> Iterator[Row]:
         for invoice in batch.invoices:

@@ -15,11 +15,11 @@ from metering.digits import EXACT
 from metering.invoices import FEES, USAGE
 from metering.price_models import model_words
 
-PACKAGES = "Packages"
+PACKAGES, SHARES = "Packages", "Package Shares"
 
 
 def tier_charges(month: Month, invoices: Invoices, line: Line, terms: Terms) -> Iterator[Charge]:
-    """A tier as usage at its unit price, or its packages; and its flat price as a purchase."""
+    """A tier as usage at its unit price, or its packages; and its flat price, or part of a package, as a purchase."""
     unit, price = month.units.get(line["meter"], "Units"), line["unit_price"]
     quantity: Decimal = line["quantity"]
     if price is None:
@@ -37,11 +37,13 @@ def tier_charges(month: Month, invoices: Invoices, line: Line, terms: Terms) -> 
         **priced(quantity, unit, price),
     }
     if flat := EXACT.subtract(line["amount"], cost):
+        # Of packages it is what an account of a pool has of one that others opened with it.
+        words, of = ("share", SHARES) if unit == PACKAGES else ("flat price", "Months")
         yield _of_tier(month, invoices, line, flat, f"{number}/flat") | {
             "ChargeCategory": "Purchase",
-            "ChargeDescription": f"{line['meter']} of {model_words(line['model'])}, flat price of {line['tier']}",
+            "ChargeDescription": f"{line['meter']} of {model_words(line['model'])}, {words} of {line['tier']}",
             "ChargeFrequency": "Recurring",
-            **priced(Decimal(1).copy_sign(flat), "Months", abs(flat)),
+            **priced(Decimal(1).copy_sign(flat), of, abs(flat)),
         }
 
 

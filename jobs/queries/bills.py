@@ -17,6 +17,7 @@ from metering.digits import EXACT, exact_sum
 from metering.months import ZoneChange, billing_month
 from metering.parents import ParentStretch, parents_of_month
 from metering.plan_terms import PlanKey
+from metering.pools import member_lines
 from metering.price_tiers import Kind, PriceTerms
 from metering.pricing import BILLED_AS_PART
 
@@ -51,7 +52,8 @@ _PARENTS = f"SELECT * FROM ({PARENTS}) AS every WHERE {_UP}"
 # `ladder_end`, of `ladder_total`. Versions with a unit price lie on the ladder, too, and are lines as any other. What a
 # plan includes of a meter is shared by all its models and versions in proportion to their quantities, the last
 # millionths by the largest remainder: only the rest of each is priced. Where a meter reported negative values a plan
-# includes of what is left of the others, and a version may have a negative part.
+# includes of what is left of the others, and a version may have a negative part. An account of a pool has the part of
+# the pool's ladder, which it shares with others whose quantities are given beside its own.
 _LINES = """
     WITH summed AS (
         SELECT account, model, meter, currency, price_version, max(unit_price) AS unit_price,
@@ -122,20 +124,24 @@ _LINES = """
     SELECT used.account, used.model, used.meter, used.currency, used.price_version, used.unit_price, quantity,
            quantity * used.unit_price AS amount, first_window, last_window_end, corrected,
            NULL::text AS terms, NULL::numeric AS ladder_start, NULL::numeric AS ladder_end,
-           NULL::numeric AS ladder_total, NULL::boolean AS has_above, rung.plan, included
+           NULL::numeric AS ladder_total, NULL::boolean AS has_above, rung.plan, included,
+           NULL::numeric[] AS quantities, NULL::integer AS place
     FROM used LEFT JOIN price_ladders AS rung USING (price_version) WHERE rung.terms IS NULL
     UNION ALL
     SELECT account, model, meter, currency, price_version, NULL, quantity, NULL,
            first_window, last_window_end, corrected,
-           terms, ladder_end - quantity, ladder_end, ladder_total, has_above, plan, included
-    FROM ladder WHERE terms IS NOT NULL
+           terms, coalesce(of_pool.ladder_start, ladder.ladder_end - quantity),
+           coalesce(of_pool.ladder_end, ladder.ladder_end), coalesce(of_pool.ladder_total, ladder.ladder_total),
+           coalesce(of_pool.has_above, ladder.has_above), plan, included, quantities, place
+    FROM ladder LEFT JOIN pool_parts(%(month)s, %(accounts)s) AS of_pool USING (account, meter, currency, price_version)
+    WHERE terms IS NOT NULL
 """
 # One row for all fees of an account and currency, which is after its usage.
 _WITH_FEES = f"""
     {_LINES}
     UNION ALL
     SELECT account, NULL, NULL, currency, NULL, NULL, 0, amount, first_window, last_window_end, false,
-           NULL, NULL, NULL, NULL, NULL, NULL, 0
+           NULL, NULL, NULL, NULL, NULL, NULL, 0, NULL, NULL
     FROM unnest(
         %(fee_accounts)s::text[], %(fee_currencies)s::text[], %(fee_amounts)s::numeric[],
         %(fee_starts)s::timestamptz[], %(fee_ends)s::timestamptz[]
@@ -336,7 +342,7 @@ def _read_fees(
 def _lines_of(row: Row, fees: _Fees) -> Iterator[Row]:
     """A row of `_LINES` as it is, or by the tiers of its price; or the fees of an account and currency."""
     terms, start, end, total = (row.pop(name) for name in ("terms", "ladder_start", "ladder_end", "ladder_total"))
-    has_above = row.pop("has_above")
+    has_above, quantities, place = (row.pop(name) for name in ("has_above", "quantities", "place"))
     row.pop("plan", None)
     included = row.pop("included")
     if row["meter"] is None:
@@ -357,7 +363,8 @@ def _lines_of(row: Row, fees: _Fees) -> Iterator[Row]:
         if row["quantity"] or not included:
             yield {**of_price, "tier": None}
         return
-    for line in () if start == end else price.lines(start, end, total, is_last=not has_above):
+    tiers = () if start == end else price.lines(start, end, total, is_last=not has_above)
+    for line in tiers if quantities is None else member_lines(tiers, quantities, place):
         of_tier = {"tier": line.tier, "quantity": line.quantity, "unit_price": line.unit_price, "amount": line.amount}
         yield {**of_price, **of_tier}
 

@@ -25,6 +25,7 @@ from jobs.joins.price_ladders import COLUMNS, ladders
 from jobs.queries.bills import TIER_INCLUDED, Month, Period, read_month
 from jobs.queries.invoices import month_text
 from jobs.replay.assumptions import Assumptions
+from jobs.runtime.errors import Refused
 from metering.digits import EXACT
 from metering.plan_terms import PLAN_MODEL, Fee
 from metering.price_tiers import Kind
@@ -54,6 +55,21 @@ CREATE TABLE ended_prices AS
     SELECT plan, model, currency, effective_from, terms, ended_at FROM catalog.ended_prices
     WHERE model = {plan_model};
 CREATE OR REPLACE VIEW closed_usage AS SELECT NULL::timestamptz AS closed_until, {frontier}::timestamptz AS frontier;
+-- Where accounts pool nothing is compared (`refuse_pools`).
+CREATE FUNCTION pool_parts(of_month date, of_accounts text[])
+RETURNS TABLE (
+    account text, meter text, currency text, price_version bigint, ladder_start numeric, ladder_end numeric,
+    ladder_total numeric, has_above boolean, quantities numeric[], place integer
+) LANGUAGE sql STABLE AS $$
+    SELECT NULL, NULL, NULL, NULL::bigint, NULL::numeric, NULL::numeric, NULL::numeric, NULL::boolean, NULL::numeric[],
+           NULL::integer
+    WHERE false
+$$;
+"""
+_POOLED = """
+    SELECT parent, greatest(first_month, %(first)s::date) AS month FROM catalog.pools
+    WHERE first_month <= %(last)s AND (end_month IS NULL OR end_month > greatest(first_month, %(first)s::date))
+    ORDER BY month, parent LIMIT 1
 """
 _ACCOUNTS = (
     "DELETE FROM account_history WHERE account = ANY (%(accounts)s)",
@@ -122,6 +138,17 @@ class _InSchema(psycopg.Cursor[Row]):
 
     def execute(self, query: Any, *arguments: Any, **named: Any) -> _InSchema:
         return super().execute(_CATALOG.sub(self._catalog, query), *arguments, **named)
+
+
+def refuse_pools(database: psycopg.Connection[Any], start: datetime, end: datetime) -> None:
+    """Raises Refused where accounts pool in a month that may lie in `[start, end)`: a replay knows no pools."""
+    parameters = {"first": _day(start).replace(day=1), "last": _day(end)}
+    if (found := database.execute(_POOLED, parameters).fetchone()) is not None:
+        parent, month = found
+        raise Refused(
+            f"accounts pool below {parent} in {month_text(month)}: what other prices make of a total that they share "
+            "is not computed; compare a time before the pool begins"
+        )
 
 
 def compared_bills(  # noqa: PLR0917  # both sides, and what is compared of them

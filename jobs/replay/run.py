@@ -33,7 +33,7 @@ from jobs.joins.recovery import CLOCK_SKEW
 from jobs.joins.timeouts import Timeouts
 from jobs.replay import shadow
 from jobs.replay.assumptions import Assumptions
-from jobs.replay.bills import ComparedBills, compared_bills
+from jobs.replay.bills import ComparedBills, compared_bills, refuse_pools
 from jobs.replay.periods import compared_periods, is_different, with_amounts
 from jobs.replay.usage import Tables, replayed
 from jobs.runtime.delta.table import LSN, open_to_change
@@ -128,7 +128,9 @@ class Replay:
     tell: Callable[[str], None] = field(default=lambda _: None)
 
     def run(self) -> Compared:
-        """Do it. Raises Refused where days of the journal are gone, or the schema must not be made; NotBilledError."""
+        """Do it. Raises Refused where days of the journal are gone, accounts pool, or the schema must not be made;
+        NotBilledError.
+        """
         refuse_other_schema(self.postgres_url)
         deadline = time.monotonic() + self.wait_seconds
         with Session.to(self.postgres_url, "weir what-if", is_patient=True) as connection:
@@ -137,6 +139,7 @@ class Replay:
                 with connection.transaction(), connection.cursor() as cursor:
                     position, frontier = cursor.execute(_POSITION, [Job.BILLING, Table.USAGE]).fetchone() or (1, None)
                     tables, live = self._opened()
+                    refuse_pools(connection, self.start, self.end)
                     if not self._is_behind(tables, position):
                         return self._billed(cursor, tables, live, frontier)
                 if time.monotonic() >= deadline:

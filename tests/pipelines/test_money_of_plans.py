@@ -385,7 +385,7 @@ def in_focus(books: Books, folder: Path, world: World, rounded: Mapping[tuple[st
     by_invoice: defaultdict[str, Fraction] = defaultdict(Fraction)
     for month in world.setting.months:
         for row in focus_1_4.exported(books.database, folder, month).charges:
-            name = row["BillingAccountId"]
+            name = row["SubAccountId"] or row["BillingAccountId"]
             first = row["ChargePeriodStart"].astimezone(ZoneInfo(world.zones[name])).date().replace(day=1)
             by_month[name, first] += Fraction(row["BilledCost"])
             if row["InvoiceId"] is not None:

@@ -148,6 +148,12 @@ def tiered(database: str) -> None:
     write(database, "catalog.prices", {**PRICE, "model": "m", "unit_price": None, "terms": terms})
 
 
+def with_pool(database: str) -> None:
+    write(database, "catalog.plans", {"plan": "p", "name": "P"})
+    write(database, "catalog.accounts", {"account": "a", "name": "A", "plan": "p", "currency": "EUR"})
+    write(database, "catalog.pools", {"account": "a", "parent": "a", "first_month": "2026-10-01"})
+
+
 def with_plan_terms(database: str) -> None:
     write(database, "catalog.plans", {"plan": "p", "name": "P"})
     terms = {"terms": Jsonb({"kind": "plan", "flat_fee": "1"}), "unit_price": None}
@@ -216,6 +222,7 @@ PLANTED: dict[str, Callable[[str], None]] = {
     "limits of money, of each account, or with steps": lambda at: write(
         at, "catalog.limits", {"currency": "EUR", "plan": "p", "period": "P1M", "effective_from": NOW, "amount": 1}
     ),
+    "accounts that share a month's total": with_pool,
     "limits of a rolling period": lambda at: write(
         at,
         "catalog.limits",

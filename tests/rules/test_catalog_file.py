@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from catalog.change import Change, envelope
-from catalog.file import CatalogFileError, load_catalog_file, parse_catalog
+from catalog.file import MAX_POOLED, CatalogFileError, load_catalog_file, parse_catalog
 from jobs.streams import CatalogTopic
 
 PLAN = {"plan": "team", "name": "Team"}
@@ -183,7 +183,7 @@ def test_a_wrong_value_is_refused_with_the_field_and_what_is_allowed(
         ('{"plans": {}}', "plans: must be a list"),
         (
             '{"plan": []}',
-            "plan is not a known field: a catalog holds plans, accounts, prices, aliases, plan_terms or limits",
+            "plan is not a known field: a catalog holds plans, accounts, prices, aliases, plan_terms, limits or pools",
         ),
         ('{"plans": [{"plan": "a"}]}', "plans.0.name is missing"),
         ('{"plans": [{"plan": "a", "plan": "b", "name": "n"}]}', "has plan twice in one object"),
@@ -391,13 +391,35 @@ def test_an_account_may_have_the_name_of_a_plan_and_both_a_limit() -> None:
         parse_catalog(json.dumps({"limits": [of_plan, {**of_plan, "quantity": "5"}]}))
 
 
+POOL = {"parent": "acme", "accounts": ["acme", "dev"], "first_month": "2026-10"}
+
+
+def test_a_pool_is_a_row_for_each_of_its_accounts() -> None:
+    first, last = parse_catalog(
+        json.dumps({"pools": [POOL, {**POOL, "first_month": "2027-01", "end_month": "2027-03"}]})
+    ).pools
+    assert first.rows == [
+        {"account": "acme", "parent": "acme", "first_month": "2026-10-01", "end_month": None},
+        {"account": "dev", "parent": "acme", "first_month": "2026-10-01", "end_month": None},
+    ]
+    assert {(row["first_month"], row["end_month"]) for row in last.rows} == {("2027-01-01", "2027-03-01")}
+    known = parse_catalog(json.dumps({"pools": [POOL]})).unknown_parents({"acme"})
+    assert known == ["pools.0.accounts is 'dev': must be an account of the file or of the catalog"]
+
+
 @pytest.mark.parametrize(
-    ("content", "place"),
+    ("change", "sentence"),
     [
-        ("pools: [{account: a}]", "the file"),
-        ("accounts: [{account: a, name: A, plan: p, currency: EUR, pool: true}]", "accounts.0"),
+        ({"first_month": "2026-13"}, "pools.0.first_month.*must be a month such as 2026-10"),
+        ({"first_month": "2026-10-01"}, "pools.0.first_month.*must be a month such as 2026-10"),
+        ({"first_month": None}, "pools.0.*must have first_month"),
+        ({"end_month": "2026-09"}, "pools.0.*end_month that is not before its first_month"),
+        ({"accounts": []}, "pools.0.accounts"),
+        ({"accounts": [f"a{number}" for number in range(MAX_POOLED + 1)]}, "pools.0.accounts"),
+        ({"accounts": ["dev", "dev"]}, "pools has dev, 2026-10-01 2 times; it must occur once"),
+        ({"account": "dev"}, "pools.0.account"),
     ],
 )
-def test_a_pool_of_accounts_is_refused_with_what_to_do(content: str, place: str) -> None:
-    with pytest.raises(CatalogFileError, match=rf"{place}.* must have no pools?: .*leave it out"):
-        parse_catalog(content)
+def test_what_is_no_pool_is_refused_with_what_it_must_be(change: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(CatalogFileError, match=sentence):
+        parse_catalog(json.dumps({"pools": [{**POOL, **change}]}))

@@ -44,7 +44,7 @@ TARGETS = re.findall(r"^([a-z0-9-]+):", (ROOT / "Makefile").read_text(encoding="
 FILE = re.compile(r"(\./)?[\w-]+\.(py|yaml|yml|jsonl|jsonl\.gz|parquet)")
 SCHEMA = json.loads((ROOT / "charts/weir/values.schema.json").read_text(encoding="utf-8"))
 NOW = "2026-11-21T10:00:00Z"
-OF_A_CATALOG = {"plans", "accounts", "prices", "aliases", "limits", "plan_terms"}
+OF_A_CATALOG = {"plans", "accounts", "prices", "aliases", "limits", "plan_terms", "pools"}
 OF_A_CONFIGURATION = {"jobs", *BESIDE_JOBS}
 
 

@@ -27,6 +27,7 @@ from jobs.queries.invoices import (
     numbers_by_issuer,
     stored_invoices,
 )
+from jobs.queries.pools import POOLED_IN
 from jobs.runtime.postgres.address import in_schema
 from metering.digits import exact_sum, plain
 from metering.invoice_verification import wrong_account, wrong_numbers
@@ -62,9 +63,13 @@ _LAST = """
     FROM months WINDOW later AS (PARTITION BY account, currency ORDER BY period DESC)
     ORDER BY period, account
 """
-_USED = """
-    SELECT account, currency, max(next_position) AS position FROM usage_months
-    WHERE account = ANY (%(accounts)s) AND month = %(month)s GROUP BY account, currency
+# Usage of one member of a pool is another share of its tiers for all.
+_USED = f"""
+    SELECT of_pools.account, currency, max(next_position) AS position
+    FROM (
+        SELECT account, account FROM unnest(%(accounts)s::text[]) AS asked (account) UNION {POOLED_IN}
+    ) AS of_pools (account, member) JOIN usage_months ON usage_months.account = member
+    WHERE usage_months.month = %(month)s GROUP BY 1, 2
 """
 _MONEY = """
     SELECT DISTINCT ON (account, currency) account, currency, minor_unit, rounding FROM invoices

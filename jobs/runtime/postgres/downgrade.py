@@ -51,6 +51,11 @@ def _appended(cause: str) -> str:
 
 USES = (
     Use(
+        "0132",
+        "EXISTS (SELECT FROM catalog.pools WHERE end_month IS NULL OR end_month > first_month)",
+        "catalog.pools has, or had, accounts that share a month's total",
+    ),
+    Use(
         "0112",
         "EXISTS (SELECT FROM webhook_endpoints WHERE kind = 'mail')",
         "there are endpoints of mail: `weir webhooks list` shows them, and `weir webhooks remove` removes one",

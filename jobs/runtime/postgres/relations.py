@@ -75,7 +75,7 @@ CATALOG = (
         "ended_prices",
         "limits",
     ),
-    *("missing_columns", "plans", "price_jumps", "prices"),
+    *("missing_columns", "plans", "pools", "price_jumps", "prices"),
 )
 """Relations of the schema `catalog`."""
 
@@ -112,6 +112,6 @@ WRITTEN = ("correction_consumers", "portal_invalidations")
 ASKED_OF_CATALOG = (
     *("account_history", "account_zones", "accounts", "contracts", "decisions"),
     *("effective_prices", "effective_prices_due", "effective_prices_now", "effective_prices_progress"),
-    *("ended_prices", "limits", "plans", "prices"),
+    *("ended_prices", "limits", "plans", "pools", "prices"),
 )
 """The same of the schema `catalog`."""

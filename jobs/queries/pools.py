@@ -1,0 +1,34 @@
+"""Who pools with whom: accounts whose months have one total for tiers and packages (`catalog.pools`)."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Mapping
+from datetime import date
+
+from jobs.billing_progress import Database
+
+POOLED_IN = """
+    SELECT own.account, other.account AS member
+    FROM catalog.pools AS own JOIN catalog.pools AS other USING (parent)
+    WHERE own.account = ANY (%(accounts)s)
+      AND own.first_month <= %(month)s AND (own.end_month IS NULL OR own.end_month > %(month)s)
+      AND other.first_month <= %(month)s AND (other.end_month IS NULL OR other.end_month > %(month)s)
+"""
+"""Of `accounts` that pool in a `month`, a first of a month: all members of the pool, themselves among them."""
+POOLED_BEFORE = """
+    SELECT DISTINCT own.account, other.account AS member
+    FROM catalog.pools AS own JOIN catalog.pools AS other USING (parent)
+    WHERE own.account = ANY (%(accounts)s) AND greatest(own.first_month, other.first_month) < %(end)s
+      AND greatest(own.first_month, other.first_month)
+        < least(coalesce(own.end_month, 'infinity'), coalesce(other.end_month, 'infinity'))
+"""
+"""The same of any month before `end`."""
+
+
+def pools_of(database: Database, month: date, accounts: Collection[str]) -> Mapping[str, frozenset[str]]:
+    """By account that pools in the month: all members of its pool, itself among them."""
+    found: defaultdict[str, set[str]] = defaultdict(set)
+    for row in database.execute(POOLED_IN, {"accounts": list(accounts), "month": month}).fetchall():
+        found[row["account"]].add(row["member"])
+    return {account: frozenset(members) for account, members in found.items()}
