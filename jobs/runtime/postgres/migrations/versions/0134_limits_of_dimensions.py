@@ -10,7 +10,7 @@ from typing import Any
 from alembic import op
 
 revision = "0134"
-down_revision = "0131"
+down_revision = "0132"
 
 WEBHOOKS: Any = import_module("jobs.runtime.postgres.migrations.versions.0092_webhook_outbox")
 THRESHOLDS: Any = import_module("jobs.runtime.postgres.migrations.versions.0098_thresholds")
