@@ -363,7 +363,7 @@ LOST: list[tuple[str, str, dict[str, Any], str]] = [
         "1 changes of thresholds of a rolling period: ",
     ),
     (
-        "0131",
+        "0132",
         "threshold_changes",
         {**THRESHOLD, "dimension": "team", "dimension_value": "search"},
         "1 changes of thresholds of a dimension: ",
