@@ -20,11 +20,16 @@ _PATTERNS = """
            definition ->> 'pattern' AS look_for, nullif(final_until, 'epoch') AS final_until
     FROM analytics_patterns WHERE is_declared ORDER BY pattern
 """
-_CHOSEN = """
+# Versions of a burst may begin at different instants, some of them before `since`.
+_OF_MATCH = """
+FROM pattern_matches AS of_match
+WHERE (of_match.pattern_id, of_match.match_id) = (changes.pattern_id, changes.match_id)
+"""
+_CHOSEN = f"""
     FROM (
         SELECT analytics_patterns.pattern, changes.*,
-               changes.version = min(changes.version) OVER (PARTITION BY pattern_id, match_id) AS is_first,
-               changes.version = max(changes.version) OVER (PARTITION BY pattern_id, match_id) AS is_last
+               changes.version = (SELECT min(of_match.version) {_OF_MATCH}) AS is_first,
+               changes.version = (SELECT max(of_match.version) {_OF_MATCH}) AS is_last
         FROM pattern_matches AS changes JOIN analytics_patterns USING (pattern_id)
         WHERE started_at >= %(since)s AND (%(account)s::text IS NULL OR account = %(account)s)
     ) AS changes

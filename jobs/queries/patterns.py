@@ -30,13 +30,16 @@ _PATTERNS = """
            ) AS matches
     FROM analytics_patterns WHERE is_declared ORDER BY pattern
 """
-# The versions of a match begin at one instant: those within the period are all of it.
+# Versions of a burst may begin at different instants, some of them outside of the period: the last of all is what holds.
 _MATCHES = """
     SELECT started_at, ended_at, pattern, match_id AS match, version, is_retracted, keys, outcomes, measures,
            changed_at, frontier
     FROM (
         SELECT changes.*, analytics_patterns.pattern,
-               changes.version = max(changes.version) OVER (PARTITION BY pattern_id, match_id) AS is_last
+               changes.version = (
+                   SELECT max(of_match.version) FROM pattern_matches AS of_match
+                   WHERE (of_match.pattern_id, of_match.match_id) = (changes.pattern_id, changes.match_id)
+               ) AS is_last
         FROM pattern_matches AS changes JOIN analytics_patterns USING (pattern_id)
         WHERE (%(pattern)s::text IS NULL OR analytics_patterns.pattern = %(pattern)s)
           AND (%(accounts)s::text[] IS NULL OR account = ANY (%(accounts)s))

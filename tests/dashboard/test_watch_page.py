@@ -234,6 +234,9 @@ def test_a_match_is_shown_as_it_is_and_with_every_version_if_asked(
         for version in range(1, versions + 1):
             match(running, storms, now - 10 * MINUTE, name, keys, version)
     match(running, storms, now - timedelta(hours=30), "yesterday", keys)
+    # The first outcome of a burst came late: as it is now it began before the last 24 h.
+    for version, hours in ((1, 23), (3, 25)):
+        match(running, storms, now - timedelta(hours=hours), "burst", keys, version)
     match(running, probing, now - 5 * MINUTE, "of all", {"model": None})
     page = open_page("watch")
     assert [(row["match"], row["state"], row["keys"], row["lasted"]) for row in table(page, "match")] == [

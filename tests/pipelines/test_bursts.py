@@ -13,13 +13,16 @@ from typing import Any
 
 import psycopg
 import pytest
+from psycopg.rows import dict_row
 
 from jobs.analytics.config import AnalyticsConfig
 from jobs.analytics.patterns import reading
 from jobs.analytics.patterns.decide import ReadBatch
 from jobs.analytics.patterns.declared import begin_again
 from jobs.analytics.patterns.fold import is_match_due
+from jobs.queries.patterns import Matches, match_rows
 from jobs.runtime.job import Fold
+from jobs.runtime.postgres.address import in_schema
 from metering.instants import EPOCH
 from metering.patterns.burst import Burst
 from tests.pipelines.folding import rows_of
@@ -224,3 +227,20 @@ def test_a_burst_is_due_when_its_window_has_ended_also_if_it_lies_at_the_windows
     assert len(standing(connection, "burst")) == 1
     with connection.cursor() as cursor:
         assert not is_match_due(cursor, Fold(None, end + 30 * MINUTE, 1))
+
+
+def test_a_burst_whose_last_version_began_before_the_period_is_not_listed_as_it_was(
+    connection: psycopg.Connection[Any], database: str
+) -> None:
+    second, late = timedelta(seconds=1), NOON + timedelta(hours=2)
+
+    def listed(start: datetime) -> list[tuple[int, int]]:
+        with psycopg.connect(in_schema(database), row_factory=dict_row) as reader:
+            return [(row["version"], row["outcomes"]) for row in match_rows(reader, Matches(start=start))]
+
+    fold(connection, hourly(), errors([place + 1 for place in range(20)]), frontier=late)
+    assert listed(NOON + second) == [(1, 20)]
+    fold(connection, hourly(), errors([0], 50), frontier=late)
+    assert (listed(NOON), listed(NOON + second)) == ([(2, 21)], [])
+    fold(connection, hourly(), an_hour_before(127), frontier=late)
+    assert (listed(NOON), listed(NOON + second)) == ([], [])
