@@ -17,7 +17,7 @@ def exempt_imports() -> None:
     where a later one has imported more. Garbage is collected before, so that none is kept.
     """
     global _exempt_modules  # noqa: PLW0603 -- of the worker's process, which all its tasks share
-    if TaskContext.get() is None or len(sys.modules) == _exempt_modules:
+    if TaskContext.get() is None or len(sys.modules) <= _exempt_modules:
         return
     gc.collect()
     gc.freeze()

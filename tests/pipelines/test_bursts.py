@@ -244,3 +244,18 @@ def test_a_burst_whose_last_version_began_before_the_period_is_not_listed_as_it_
     assert (listed(NOON), listed(NOON + second)) == ([(2, 21)], [])
     fold(connection, hourly(), an_hour_before(127), frontier=late)
     assert (listed(NOON), listed(NOON + second)) == ([], [])
+
+
+def test_all_versions_of_a_burst_expire_at_once_so_that_no_earlier_one_stands_again(
+    connection: psycopg.Connection[Any],
+) -> None:
+    config = hourly().model_copy(update={"keep_days": 2, "revise_days": 1})
+    late = NOON + timedelta(hours=2)
+    fold(connection, config, errors([place + 1 for place in range(20)]), frontier=late)
+    fold(connection, config, errors([0], 50), frontier=late)
+    fold(connection, config, an_hour_before(127), frontier=late)
+    assert [of[-2:] for of in changes(connection)] == [(1, False), (2, False), (3, True)]
+    fold(connection, config, frontier=NOON + timedelta(days=2))
+    assert len(changes(connection)) == 3
+    fold(connection, config, frontier=NOON + timedelta(days=2, milliseconds=500))
+    assert changes(connection) == []

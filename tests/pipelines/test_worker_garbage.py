@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import gc
 import os
+import sys
 from collections.abc import Iterator, Mapping
 from types import SimpleNamespace
 
 import pyarrow as pa
+import pytest
+from pyspark import TaskContext
 from pyspark.sql import SparkSession
 
+from jobs.runtime import worker_garbage
 from jobs.runtime.delta.pieces import in_tasks
 from jobs.runtime.summaries import answers_of_tasks
 from jobs.runtime.worker_garbage import exempt_imports
@@ -61,3 +65,16 @@ def test_a_driver_collects_all_of_its_garbage() -> None:
     before = gc.get_freeze_count()
     exempt_imports()
     assert gc.get_freeze_count() == before
+
+
+def test_a_worker_that_has_fewer_modules_than_before_exempts_no_objects_of_its_later_tasks(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(TaskContext, "get", lambda: object())
+    monkeypatch.setattr(worker_garbage, "_exempt_modules", len(sys.modules) + 1)
+    before = gc.get_freeze_count()
+    try:
+        exempt_imports()
+        assert gc.get_freeze_count() == before
+    finally:
+        gc.unfreeze()

@@ -18,12 +18,16 @@ from jobs.runtime.job import Fold
 from metering.patterns.burst import AnyPattern, Burst
 from metering.patterns.pattern import Pattern
 
-# Whether its pattern is declared or not; as long as late outcomes are decided by where it ends it stays.
+# Whether its pattern is declared or not; as long as late outcomes are decided by where it ends it stays. All versions of
+# a burst go at once: they may begin at different instants, and an earlier one that is left alone would stand again.
 _EXPIRE = """
-DELETE FROM pattern_matches
-WHERE started_at < %(before)s AND NOT (
-    pattern_id = ANY (%(patterns)s::integer[]) AND started_at >= %(read_from)s::timestamptz
-)
+DELETE FROM pattern_matches AS changes USING (
+    SELECT DISTINCT pattern_id, match_id FROM pattern_matches
+    WHERE started_at < %(before)s AND NOT (
+        pattern_id = ANY (%(patterns)s::integer[]) AND started_at >= %(read_from)s::timestamptz
+    )
+) AS old
+WHERE (changes.pattern_id, changes.match_id) = (old.pattern_id, old.match_id)
 """
 # As `Declared.decides` has it: a match is due that may begin with an outcome which is not decided yet. Of a burst all
 # outcomes of a window are decided at its end.
