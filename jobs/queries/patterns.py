@@ -30,7 +30,7 @@ _PATTERNS = """
            ) AS matches
     FROM analytics_patterns WHERE is_declared ORDER BY pattern
 """
-# Versions of a burst may begin at different instants, some of them outside of the period: the last of all is what holds.
+# Versions of a burst may begin at different instants, some of them outside of the period: the last of all holds.
 _MATCHES = """
     SELECT started_at, ended_at, pattern, match_id AS match, version, is_retracted, keys, outcomes, measures,
            changed_at, frontier

@@ -70,7 +70,7 @@ def test_a_driver_collects_all_of_its_garbage() -> None:
 def test_a_worker_that_has_fewer_modules_than_before_exempts_no_objects_of_its_later_tasks(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(TaskContext, "get", lambda: object())
+    monkeypatch.setattr(TaskContext, "get", object)
     monkeypatch.setattr(worker_garbage, "_exempt_modules", len(sys.modules) + 1)
     before = gc.get_freeze_count()
     try:
