@@ -18,8 +18,8 @@ from jobs.runtime.job import Fold
 from metering.patterns.burst import AnyPattern, Burst
 from metering.patterns.pattern import Pattern
 
-# Whether its pattern is declared or not; as long as late outcomes are decided by where it ends it stays. All versions go
-# at once: those of a burst may begin at different instants, and an earlier one that is left alone would stand again.
+# Whether its pattern is declared or not; as long as late outcomes are decided by where it ends it stays. All versions
+# go at once: those of a burst may begin at different instants, and an earlier one that is left would stand again.
 _EXPIRE = """
 DELETE FROM pattern_matches AS changes USING (
     SELECT DISTINCT pattern_id, match_id FROM pattern_matches
