@@ -52,11 +52,18 @@ WITH removed AS (
 )
 SELECT (SELECT count(*) FROM removed) + (SELECT count(*) FROM emptied)
 """
+# All versions at once: those of a burst may begin at different instants, and an earlier one would stand again.
+_MATCHES = """
+WITH old AS (SELECT DISTINCT pattern_id, match_id FROM pattern_matches WHERE started_at < %(before)s),
+     removed AS (DELETE FROM pattern_matches USING old
+        WHERE (pattern_matches.pattern_id, pattern_matches.match_id) = (old.pattern_id, old.match_id) RETURNING 1)
+SELECT count(*) FROM removed
+"""
 _REMOVE = "WITH removed AS (DELETE FROM {table} WHERE {column} < %(before)s RETURNING 1) SELECT count(*) FROM removed"
 _STEPS = {
     "analytics_panes": _PANES,
     "pattern_outcomes": _OUTCOMES,
-    "pattern_matches": _REMOVE.format(table="pattern_matches", column="started_at"),
+    "pattern_matches": _MATCHES,
     **{table: _REMOVE.format(table=table, column="hour") for table in ("watch_hits", "watch_hours")},
     "watch_calls": _CALLS,
 }

@@ -399,6 +399,15 @@ def test_what_analytics_has_found_goes_after_its_days_while_it_is_off_also_of_wh
     assert not any(one.rows for one in retain_analytics(connection, TODAY))
 
 
+def test_all_versions_of_a_burst_around_midnight_go_at_once(database: str, connection: psycopg.Connection[Any]) -> None:
+    midnight, number = datetime.combine(TODAY - 35 * DAY, time(), UTC), pattern(database, "burst")
+    for name, seconds in (("burst", (1, -1, -1)), ("other", (1, 0, 0))):
+        for version, after in enumerate(seconds, start=1):
+            match(database, number, midnight + timedelta(seconds=after), name, {}, version)
+    assert {one.table: one.rows for one in retain_analytics(connection, TODAY)}["pattern_matches"] == 3
+    assert connection.execute("SELECT DISTINCT match_id FROM pattern_matches").fetchall() == [("other",)]
+
+
 def test_a_view_that_is_declared_after_all_was_withdrawn_and_removed_begins_behind_what_was_read(
     database: str, connection: psycopg.Connection[Any]
 ) -> None:
