@@ -181,11 +181,17 @@ def _issued_again(
 
 
 def _refuse_pools(database: psycopg.Connection[Row], states: dict[str, _Account], month: date, batch: Batch) -> None:
-    """Nobody is invoiced for a share of what others that pool with them are not."""
+    """Nobody is invoiced for a share of what others that pool with them are not: of `month`, or an earlier one."""
+    drafted = {month: set(states)} if batch.refused else {}
+    for account, state in states.items() if batch.refused else ():
+        for draft in state.drafts:
+            drafted.setdefault(draft.month, set()).add(account)
     reasons: dict[str, str] = {}
-    for account, members in pools_of(database, month, sorted(states) if batch.refused else ()).items():
-        if refused := sorted(members & batch.refused.keys()):
-            reasons[account] = f"{month_text(month)}: it pools with {', '.join(refused)}, which cannot be closed"
+    for at, accounts in sorted(drafted.items()):
+        for account, members in pools_of(database, at, sorted(accounts)).items():
+            if refused := sorted(members & batch.refused.keys()):
+                pooled = f"it pools with {', '.join(refused)}, which cannot be closed"
+                reasons.setdefault(account, f"{month_text(at)}: {pooled}")
     batch.refused |= reasons
     for account in reasons:
         del states[account]

@@ -34,6 +34,7 @@ from metering.meters import Meter
 from metering.plan_terms import PLAN_METER, PLAN_MODEL, PlanTerms
 from metering.price_tiers import PriceTerms
 from tests.database_rows import write
+from tests.job_roles import url_of
 from tests.pipelines.billing import bill as fold
 from tests.pipelines.billing import usage_row
 from tests.pipelines.closing import NOON, NOVEMBER, OCTOBER, Books, books_of
@@ -189,6 +190,16 @@ def test_a_key_that_sees_one_member_has_its_share_and_no_usage_of_the_others(dat
         assert session.execute("SELECT account FROM catalog.pools").fetchall() == [{"account": "a"}]
         session.execute("SELECT set_config('weir.accounts', '[]', true)")
         assert list(read_month(session, MONTH).lines) == []
+
+
+def test_billings_own_role_adds_up_all_of_a_pool(database: str) -> None:
+    family(database, "a", "b")
+    write(database, "catalog.pools", *pool("a", "b"))
+    write(database, "price_ladders", rung(1, GRADUATED))
+    write(database, "usage_days", day(1, 500, 1), day(1, 1500, 1, account="b"))
+    with psycopg.connect(url_of(database, "weir_billing"), row_factory=dict_row) as session:
+        found = read_usage_totals(session, MONTH, ["a", "b"])
+    assert amounts(found) == {"a": Fraction("752.5"), "b": Fraction("2257.5")}
 
 
 def refused(database: str, sentence: str, statement: str) -> None:
@@ -356,6 +367,20 @@ def test_all_of_a_pool_are_closed_together_or_nobody(books: Books) -> None:
     }
     assert books.rows("SELECT FROM invoices") == []
     assert {row["outcome"] for row in books.leave_open(OCTOBER, Open.UNPRICED)} == {"issued"}
+
+
+def test_an_earlier_month_of_a_pool_that_has_ended_is_not_parted_either(books: Books) -> None:
+    open_pool(books, end_month=NOVEMBER)
+    for name in ("acme", "dev"):
+        use(books, 500, name, at=NOON - timedelta(days=30))
+    books.end(date(2026, 9, 1))
+    assert {row["outcome"] for row in books.close(date(2026, 9, 1))} == {"issued"}
+    use(books, 500, "acme")
+    books.use(7, price=None, account="dev")
+    books.end(NOVEMBER)
+    reasons = {row["account"]: row["reason"] for row in books.close(NOVEMBER) if row["outcome"] == "refused"}
+    assert reasons["acme"] == "2026-10: it pools with dev, which cannot be closed"
+    assert books.rows("SELECT FROM invoices WHERE period > '2026-09-01'") == []
 
 
 def test_a_pool_that_is_declared_while_a_month_is_closed_is_not_parted(books: Books) -> None:
