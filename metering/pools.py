@@ -35,38 +35,41 @@ def member_lines(lines: Sequence[TierLine], quantities: Sequence[Decimal], place
     Units of each tier are shared by what members have left, and the last tier takes the rest. A line costs its quantity
     times the unit price, and its share of a flat price; of packages, which have no price of a unit, its share of all.
     """
-    return _of_members(tuple(lines), tuple(quantities))[place - 1]
+    found = []
+    decimals, every = _shares(tuple(lines), tuple(quantities))
+    for line, (shares, flat_shares) in zip(lines, every, strict=True):
+        if share := shares[place - 1]:
+            quantity = _of_steps(share, decimals).copy_sign(line.quantity)
+            by_unit = EXACT.multiply(quantity, ZERO if line.unit_price is None else line.unit_price)
+            flat = _of_steps(flat_shares[place - 1], PRICE_DECIMALS) if flat_shares else ZERO
+            found.append(replace(line, quantity=quantity, amount=EXACT.add(by_unit, flat)))
+    return tuple(found)
 
 
-@lru_cache(maxsize=64)
-def _of_members(lines: tuple[TierLine, ...], quantities: tuple[Decimal, ...]) -> list[tuple[TierLine, ...]]:
-    """By member: each row of a pool asks for its own, one after the other."""
+@lru_cache(maxsize=256)
+def _shares(
+    lines: tuple[TierLine, ...], quantities: tuple[Decimal, ...]
+) -> tuple[int, list[tuple[list[int], list[int]]]]:
+    """The decimals of units, and by line what members have of these and of its flat price (empty: it has none).
+
+    Each row of a pool asks for its own. Those of several versions and pools come in turns.
+    """
     decimals = max(QUANTITY_DECIMALS, *map(_decimals, quantities), *(_decimals(line.quantity) for line in lines))
     left = [abs(_steps(quantity, decimals)) for quantity in quantities]
-    found: list[list[TierLine]] = [[] for _ in quantities]
+    found = []
     for number, line in enumerate(lines, start=1):
         is_last = number == len(lines)
         shares = list(left) if is_last else largest_remainder(abs(_steps(line.quantity, decimals)), left)
         left = [before - share for before, share in zip(left, shares, strict=True)]
-        for own, share, amount in zip(found, shares, _amounts(line, shares, decimals), strict=True):
-            if share:
-                quantity = _of_steps(share, decimals).copy_sign(line.quantity)
-                own.append(replace(line, quantity=quantity, amount=amount))
-    return [tuple(own) for own in found]
+        found.append((shares, _flat_shares(line, shares)))
+    return decimals, found
 
 
-def _amounts(line: TierLine, shares: Sequence[int], decimals: int) -> list[Decimal]:
+def _flat_shares(line: TierLine, shares: Sequence[int]) -> list[int]:
     price = ZERO if line.unit_price is None else line.unit_price
-    by_unit = [
-        EXACT.multiply(_of_steps(share, decimals).copy_sign(line.quantity) if share else ZERO, price)
-        for share in shares
-    ]
     flat = _steps(EXACT.subtract(line.amount, EXACT.multiply(line.quantity, price)), PRICE_DECIMALS)
-    of_flat = largest_remainder(abs(flat), shares)
-    return [
-        EXACT.add(amount, _of_steps(share if flat > 0 else -share, PRICE_DECIMALS))
-        for amount, share in zip(by_unit, of_flat, strict=True)
-    ]
+    found = largest_remainder(abs(flat), shares) if flat else []
+    return found if flat > 0 else [-share for share in found]
 
 
 def _decimals(value: Decimal) -> int:

@@ -14,6 +14,7 @@ import psycopg
 from jobs.billing_progress import Row
 from jobs.close.account_months import Invoiced, all_walked, following, invoiced
 from jobs.close.config import CloseConfig, UnknownCurrencyError
+from jobs.close.pools import parted
 from jobs.close.proof import Proof, unproved
 from jobs.close.readiness import Open, open_rows, refusal, unknown_amount, unpriced
 from jobs.close.store import chain_ends, hold_catalog, lock_series, store
@@ -108,6 +109,9 @@ def issue(
         months = invoiced(database, accounts)
         batch.closed = [account for account in accounts if months[account].is_closed(terms.month)]
         rest = set(accounts) - set(batch.closed)
+        # A pool may have been declared since accounts were chosen; no change of the catalog commits now.
+        batch.refused |= parted(database, terms.month, rest)
+        rest -= batch.refused.keys()
         if keeps:
             batch.moved = unproved(database, proof, rest, following(terms.month))
         states = {account: _Account(months[account]) for account in sorted(rest - batch.moved)}
@@ -143,6 +147,7 @@ def _walk(  # noqa: PLR0917  # all that a month of a batch is made of
         lines[line["account"]].append(line)
     given_up = written_off(database, there, month)
     is_open = open_rows(database, there, month)
+    issued_again = _issued_again(database, month, there, states) if terms.reissues and month == terms.month else ()
     for account in there:
         state = states[account]
         try:
@@ -154,6 +159,8 @@ def _walk(  # noqa: PLR0917  # all that a month of a batch is made of
                 before = {currency: amount for (owner, currency), amount in given_up.items() if owner == account}
                 _correct(state, month, charges, issued, before, terms.config)
                 continue
+            if terms.reissues and month == terms.month and account not in issued_again:
+                raise ValueError(f"{month_text(month)}: nothing of it is voided, so nothing can be issued again")
             problem = _problem(state, month, lines[account], is_open.get(account, {}), terms)
             if problem is None:
                 state.drafts += _drafts(state, month, periods[account], charges, terms)
@@ -164,12 +171,27 @@ def _walk(  # noqa: PLR0917  # all that a month of a batch is made of
             del states[account]
 
 
+def _issued_again(
+    database: psycopg.Connection[Row], month: date, accounts: Collection[str], states: Mapping[str, _Account]
+) -> set[str]:
+    """Who has a voided invoice of the month, and who pools with them: what these used later is issued with it."""
+    voided = {account for account in accounts if states[account].months.voided(month)}
+    pools = pools_of(database, month, accounts)
+    return voided | {account for account, members in pools.items() if members & voided}
+
+
 def _refuse_pools(database: psycopg.Connection[Row], states: dict[str, _Account], month: date, batch: Batch) -> None:
-    """Nobody is invoiced for a share of what others that pool with them are not."""
+    """Nobody is invoiced for a share of what others that pool with them are not: of `month`, or an earlier one."""
+    drafted = {month: set(states)} if batch.refused else {}
+    for account, state in states.items() if batch.refused else ():
+        for draft in state.drafts:
+            drafted.setdefault(draft.month, set()).add(account)
     reasons: dict[str, str] = {}
-    for account, members in pools_of(database, month, sorted(states) if batch.refused else ()).items():
-        if refused := sorted(members & batch.refused.keys()):
-            reasons[account] = f"{month_text(month)}: it pools with {', '.join(refused)}, which cannot be closed"
+    for at, accounts in sorted(drafted.items()):
+        for account, members in pools_of(database, at, sorted(accounts)).items():
+            if refused := sorted(members & batch.refused.keys()):
+                pooled = f"it pools with {', '.join(refused)}, which cannot be closed"
+                reasons.setdefault(account, f"{month_text(at)}: {pooled}")
     batch.refused |= reasons
     for account in reasons:
         del states[account]
@@ -196,8 +218,6 @@ def _problem(
     if voided and not (terms.reissues and month == terms.month):
         names = ", ".join(voided.values())
         return f"{month_text(month)}: {names} is voided; close this month with --reissue to issue it again"
-    if terms.reissues and not voided and month == terms.month:
-        return f"{month_text(month)}: nothing of it is voided, so nothing can be issued again"
     found = dict(is_open)
     if (without := unpriced(lines)) is not None:
         found[Open.UNPRICED] = without

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, date
 from decimal import Decimal
@@ -17,6 +17,7 @@ from jobs.billing_progress import billing_progress
 from jobs.close.account_months import following, invoiced
 from jobs.close.earlier_months import earlier_months
 from jobs.close.issue import Batch, Terms, issue
+from jobs.close.pools import parted
 from jobs.close.proof import EARLIER, NOTHING, Proof, find_proof, unproved
 from jobs.close.readiness import not_over
 from jobs.close.series import InvoiceSeries
@@ -43,7 +44,6 @@ _UNKNOWN = (
     "the catalog has no such account, so its usage has no price and is on no invoice: if it is a customer, add it "
     "(`weir catalog apply`), let an audit price its usage (`weir audit`), and close the month again"
 )
-_POOLED = "it pools with {}: close all of them together, as a share is of what all have used"
 _LEFT = (
     "what it has in this month is on no invoice, as it came, or was refused, when others were closed: "
     "`weir close {} --account {}`."
@@ -107,7 +107,6 @@ class Close:
         month = self.terms.month
         known = self._periods(database, month)
         used = {row["account"] for row in database.execute(_WITH_USAGE, [month]).fetchall()}
-        with_usage = set(used)
         used |= read_plan_months(database, month, lambda: known).every.keys()
         named = list(dict.fromkeys(self.accounts)) or sorted(known.keys() | used)
         closed_until = billing_progress(database)[1].every
@@ -124,23 +123,15 @@ class Close:
                 ready.append(account)
             elif account in used or self.accounts:
                 rows.append(self._refused(account, reason))
-        return self._whole_pools(database, ready, rows, with_usage)
+        return self._whole_pools(database, ready, rows)
 
     def _whole_pools(
-        self, database: psycopg.Connection[Any], ready: list[str], rows: list[Row], used: Collection[str]
+        self, database: psycopg.Connection[Any], ready: list[str], rows: list[Row]
     ) -> tuple[list[str], list[Row]]:
-        """Only those of `ready` that pool with nobody who is `used`, and neither ready nor closed; and rows of others.
-
-        Who has used nothing has no share.
-        """
-        pools = pools_of(database, self.terms.month, ready)
-        every = {member for members in pools.values() for member in members}
-        others = invoiced(database, every.intersection(used) - set(ready))
-        left = {account for account, months in others.items() if not months.is_closed(self.terms.month)}
-        for account, members in pools.items():
-            if missing := sorted(members & left):
-                rows.append(self._refused(account, _POOLED.format(", ".join(missing))))
-        return [account for account in ready if not pools.get(account, frozenset()) & left], rows
+        """Only those of `ready` that are not parted from others they pool with; and rows of the rest."""
+        reasons = parted(database, self.terms.month, ready)
+        rows += [self._refused(account, reason) for account, reason in reasons.items()]
+        return [account for account in ready if account not in reasons], rows
 
     def _earlier(self, database: psycopg.Connection[Any]) -> Iterator[Row]:
         """A row for each account with earlier months that no close would issue."""

@@ -21,8 +21,10 @@ from catalog.file import CatalogFile, parse_catalog
 from catalog.store import store_file
 from deployment.errors import CannotRun
 from jobs.audit.bills.invoices import check_invoices
+from jobs.audit.recompute.basis import Scope
 from jobs.close.proof import Proof, unproved
 from jobs.close.readiness import Open
+from jobs.close.void import void
 from jobs.queries.bills import read_month, read_totals, read_usage_totals
 from jobs.replay.bills import refuse_pools
 from jobs.runtime.errors import Refused
@@ -32,6 +34,7 @@ from metering.meters import Meter
 from metering.plan_terms import PLAN_METER, PLAN_MODEL, PlanTerms
 from metering.price_tiers import PriceTerms
 from tests.database_rows import write
+from tests.job_roles import url_of
 from tests.pipelines.billing import bill as fold
 from tests.pipelines.billing import usage_row
 from tests.pipelines.closing import NOON, NOVEMBER, OCTOBER, Books, books_of
@@ -189,6 +192,16 @@ def test_a_key_that_sees_one_member_has_its_share_and_no_usage_of_the_others(dat
         assert list(read_month(session, MONTH).lines) == []
 
 
+def test_billings_own_role_adds_up_all_of_a_pool(database: str) -> None:
+    family(database, "a", "b")
+    write(database, "catalog.pools", *pool("a", "b"))
+    write(database, "price_ladders", rung(1, GRADUATED))
+    write(database, "usage_days", day(1, 500, 1), day(1, 1500, 1, account="b"))
+    with psycopg.connect(url_of(database, "weir_billing"), row_factory=dict_row) as session:
+        found = read_usage_totals(session, MONTH, ["a", "b"])
+    assert amounts(found) == {"a": Fraction("752.5"), "b": Fraction("2257.5")}
+
+
 def refused(database: str, sentence: str, statement: str) -> None:
     with pytest.raises(psycopg.errors.IntegrityConstraintViolation, match=sentence):
         edit(database, statement)
@@ -233,6 +246,18 @@ def test_what_a_pool_cannot_be_is_refused_with_a_sentence(database: str) -> None
     with pytest.raises(psycopg.errors.IntegrityConstraintViolation, match="pools, and its plan p includes units"):
         write(database, "catalog.prices", priced | {"effective_from": START + timedelta(days=90)})
     write(database, "catalog.prices", priced | {"currency": "JPY", "effective_from": START + timedelta(days=90)})
+
+
+def test_a_plan_that_included_units_may_pool_once_other_terms_hold(database: str) -> None:
+    family(database, "a", "b")
+    terms = [PlanTerms(included={"requests": Decimal(10)}), PlanTerms(flat_fee=Decimal(1))]
+    key = {"plan": "p", "model": PLAN_MODEL, "meter": PLAN_METER, "currency": "EUR"}
+    for since, held in zip((BEFORE, START), terms, strict=True):
+        write(database, "catalog.prices", key | {"effective_from": since, "terms": Jsonb(held.document)})
+    before = pool("a", first_month=date(2026, 2, 1))
+    with pytest.raises(psycopg.errors.IntegrityConstraintViolation, match="a pools, and its plan p includes units"):
+        write(database, "catalog.pools", *before)
+    write(database, "catalog.pools", *pool("a", "b"))
 
 
 def test_a_pool_ends_with_a_month_and_all_of_it_may_change_together(database: str) -> None:
@@ -290,6 +315,12 @@ def books(database: str) -> Iterator[Books]:
 
 def open_pool(books: Books, **end: Any) -> None:
     """`acme` and `dev` below it pool from October on, for a graduated price."""
+    open_accounts(books)
+    members = [{"account": name, "parent": "acme", "first_month": OCTOBER, **end} for name in ("acme", "dev")]
+    write(books.database, "catalog.pools", *members)
+
+
+def open_accounts(books: Books) -> None:
     books.open()
     books.open("dev")
     with books.connection.transaction():
@@ -298,8 +329,6 @@ def open_pool(books: Books, **end: Any) -> None:
         )
     price = {"price_version": 7, "plan": "pro", "model": "claude", "meter": "input_tokens", "currency": "EUR"}
     write(books.database, "price_ladders", price | {"effective_from": START, "terms": PriceTerms.of(GRADUATED).text})
-    members = [{"account": name, "parent": "acme", "first_month": OCTOBER, **end} for name in ("acme", "dev")]
-    write(books.database, "catalog.pools", *members)
 
 
 def use(books: Books, quantity: int, account: str, at: datetime = NOON, **other: Any) -> None:
@@ -340,11 +369,77 @@ def test_all_of_a_pool_are_closed_together_or_nobody(books: Books) -> None:
     assert {row["outcome"] for row in books.leave_open(OCTOBER, Open.UNPRICED)} == {"issued"}
 
 
+def test_an_earlier_month_of_a_pool_that_has_ended_is_not_parted_either(books: Books) -> None:
+    open_pool(books, end_month=NOVEMBER)
+    for name in ("acme", "dev"):
+        use(books, 500, name, at=NOON - timedelta(days=30))
+    books.end(date(2026, 9, 1))
+    assert {row["outcome"] for row in books.close(date(2026, 9, 1))} == {"issued"}
+    use(books, 500, "acme")
+    books.use(7, price=None, account="dev")
+    books.end(NOVEMBER)
+    reasons = {row["account"]: row["reason"] for row in books.close(NOVEMBER) if row["outcome"] == "refused"}
+    assert reasons["acme"] == "2026-10: it pools with dev, which cannot be closed"
+    assert books.rows("SELECT FROM invoices WHERE period > '2026-09-01'") == []
+
+
+def test_a_pool_that_is_declared_while_a_month_is_closed_is_not_parted(books: Books) -> None:
+    open_accounts(books)
+    use(books, 500, "acme")
+    use(books, 1500, "dev")
+    books.end(OCTOBER)
+
+    def declares(_: Scope) -> bool:
+        members = [{"account": name, "parent": "acme", "first_month": OCTOBER} for name in ("acme", "dev")]
+        write(books.database, "catalog.pools", *members)
+        return True
+
+    books.audit_finds = declares
+    (row,) = books.close(accounts=["acme"])
+    assert (row["outcome"], row["reason"]) == (
+        "refused",
+        "it pools with dev: close all of them together, as a share is of what all have used",
+    )
+
+
 def test_a_member_that_has_used_nothing_keeps_nobody_from_being_closed(books: Books) -> None:
     open_pool(books)
     use(books, 500, "acme")
     books.end(OCTOBER)
     assert [row["outcome"] for row in books.close(accounts=["acme"])] == ["issued"]
+
+
+def test_an_invoice_is_issued_again_with_the_first_one_of_a_member_that_used_later(books: Books) -> None:
+    open_pool(books)
+    use(books, 500, "acme")
+    books.end(OCTOBER)
+    books.close()
+    use(books, 1500, "dev")
+    void(books.database, "weir-1", made_by="ann", reason="wrong address", at=NOON + timedelta(days=40))
+    (row,) = books.close(accounts=["acme"], reissues=True, reason="the right address")
+    assert (row["outcome"], row["reason"]) == (
+        "refused",
+        "it pools with dev: close all of them together, as a share is of what all have used",
+    )
+    rows = books.close(accounts=["acme", "dev"], reissues=True, reason="the right address")
+    assert {(row["account"], row["total"]) for row in rows} == {
+        ("acme", Decimal("752.50")),
+        ("dev", Decimal("2257.50")),
+    }
+    assert books.faults() == []
+    assert [check.holds for check in check_invoices(books.database)] == [True, True]
+
+
+def test_a_member_whose_usage_was_taken_back_keeps_no_invoice_from_being_issued_again(books: Books) -> None:
+    open_pool(books)
+    use(books, 500, "acme")
+    use(books, 500, "dev")
+    use(books, -500, "dev")
+    books.end(OCTOBER)
+    assert [row["account"] for row in books.close()] == ["acme"]
+    void(books.database, "weir-1", made_by="ann", reason="wrong address", at=NOON + timedelta(days=40))
+    (row,) = books.close(accounts=["acme"], reissues=True, reason="the right address")
+    assert (row["outcome"], row["total"]) == ("issued", 1000)
 
 
 def test_usage_of_one_member_after_the_audit_has_both_audited_again(books: Books) -> None:

@@ -207,14 +207,20 @@ LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog AS $$
             '%s pools, and its plan %s includes units: they come off before tiers, by account', account, plan
         )
         FROM every JOIN (
-            SELECT plan, currency, effective_from, 'infinity'::timestamptz AS ended_at, terms FROM catalog.prices
-            WHERE model = {plan_model}
-            UNION ALL
-            SELECT plan, currency, effective_from, ended_at, terms FROM catalog.ended_prices
-            WHERE model = {plan_model}
+            -- Terms hold until the next ones of their plan and currency.
+            SELECT plan, currency, effective_from, terms, least(
+                       ended_at, lead(effective_from) OVER (PARTITION BY plan, currency ORDER BY effective_from)
+                   ) AS until
+            FROM (
+                SELECT plan, currency, effective_from, terms, 'infinity'::timestamptz AS ended_at FROM catalog.prices
+                WHERE model = {plan_model}
+                UNION ALL
+                SELECT plan, currency, effective_from, terms, ended_at FROM catalog.ended_prices
+                WHERE model = {plan_model}
+            ) AS versions
         ) AS priced USING (plan, currency)
         WHERE coalesce(terms -> 'included', '{{}}') NOT IN ('{{}}', 'null')
-          AND effective_from < ends AND ended_at > begins
+          AND effective_from < ends AND until > greatest(begins, effective_from)
         UNION ALL
         SELECT 7, parent, format('more than {max_members} accounts pool below %s in %s', parent, first_month)
         FROM (
