@@ -46,8 +46,7 @@ NOT_FOLDED = "the table of effective prices cannot be folded: its readers read t
 IS_DUE = "SELECT EXISTS (SELECT FROM catalog.effective_prices_due WHERE due_at <= now()), now()"
 # Notes are deleted before rows are read, each by a statement of its own: a change that is committed between them is
 # read, and its note stays. One of a plan may be committed behind the first: it waits for the next fold.
-# A note that was spread in part comes first. What is noted again meanwhile begins anew, once that one is done. An account
-# that is noted already is read after both: a plan that changes every minute leaves no more notes than it has accounts.
+# A note that was spread in part comes first. What is noted again meanwhile begins anew, once that one is done.
 _TAKE_SHARED = """
 WITH next AS (
     SELECT plan, spread_to FROM catalog.effective_prices_due WHERE account = ''
@@ -59,6 +58,7 @@ WITH next AS (
 )
 SELECT plan, spread_to, min(noted_at) FROM taken GROUP BY plan, spread_to
 """
+# An account that is noted already is read after both changes: notes of a plan that changes every minute do not pile up.
 _SPREAD = """
 WITH accounts AS ({accounts} ORDER BY account LIMIT %(accounts)s), noted AS (
     INSERT INTO catalog.effective_prices_due (account, noted_at) SELECT account, %(noted_at)s FROM accounts

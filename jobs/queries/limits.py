@@ -182,6 +182,7 @@ def limits_in_use(
     meters: Sequence[str] | None,
     now: datetime,
     max_limits: int | None = None,
+    *,
     values: Collection[tuple[str, str]] | None = None,
 ) -> Iterator[LimitUse]:
     """Each limit in force of these accounts, of money and of these meters; None: of all.

@@ -166,9 +166,8 @@ def test_a_limit_of_a_team_denies_who_asks_for_the_team_and_says_where_more_may_
 def test_a_dimension_may_have_a_slash_in_its_name_and_a_model_a_question_mark(gateway: Server, everybody: str) -> None:
     """Else a limit that is reached would be looked for by another name, and nobody denied."""
     with psycopg.connect(gateway.database) as session:
-        session.execute(
-            "UPDATE jobs SET config = config || '{\"dimensions\": [\"account.tags.cost/center\"]}' WHERE job = 'billing'"
-        )
+        listed = '{"dimensions": ["account.tags.cost/center"]}'
+        session.execute("UPDATE jobs SET config = config || %s::jsonb WHERE job = 'billing'", [listed])
     of = {"dimension": {"account.tags.cost/center": "42"}}
     declare(
         gateway,
