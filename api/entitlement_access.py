@@ -78,7 +78,9 @@ async def entitlement_access(read_request: ReadRequest) -> Response:
         if accounts:
             now = next(iter(accounts.values()))["read_at"]
             parts = [(feature, _parts(feature)) for feature in features or meters]
-            for limit in limits_in_use(database, list(accounts), [part.meter for _, part in parts], now):
+            asked = [part.meter for _, part in parts]
+            values = {(part.dimension, part.value) for _, part in parts}
+            for limit in limits_in_use(database, list(accounts), asked, now, values=values):
                 for feature, part in parts:
                     if part.counts_under(limit):
                         limits.setdefault((limit.account, feature), []).append(limit)
@@ -110,10 +112,17 @@ async def _asked(read_request: ReadRequest) -> tuple[list[str], list[str]]:
 
 
 def _parts(feature: str) -> _Feature:
-    """Its parts; what it does not name is empty. No meter has a slash or a question mark, and a model may."""
-    of, _, model = feature.partition("/")
-    meter, _, of_value = of.partition("?")
-    dimension, _, value = of_value.partition("=")
+    """Its parts; what it does not name is empty.
+
+    No meter has a slash or a question mark, and a model may. The key of a tag, as in `account.tags.cost/center`, may
+    have a slash, and no name has an equals sign.
+    """
+    meter, _, of_value = feature.partition("?")
+    if "/" in meter or "=" not in of_value:
+        of, _, model = feature.partition("/")
+        return _Feature(of.partition("?")[0], model, "", "")
+    dimension, _, rest = of_value.partition("=")
+    value, _, model = rest.partition("/")
     return _Feature(meter, model, unquote(dimension), unquote(value))
 
 

@@ -43,7 +43,7 @@ FROM (
     SELECT * FROM usage_days CROSS JOIN LATERAL (
         SELECT key AS dimension, value FROM jsonb_each_text(dimensions)
         UNION ALL SELECT '', '' WHERE is_other
-    ) AS of_value OFFSET 0
+    ) AS of_value WHERE meter IN (SELECT meter FROM added) OFFSET 0
 ) AS split JOIN added USING (meter, dimension, value)
 CROSS JOIN unnest('{{P1D,P1M}}'::text[]) AS period
 GROUP BY 1, 2, 3, 4, 5, 6, 7 ORDER BY 1, 2, 3, 4, 5, 6, 7

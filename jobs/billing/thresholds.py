@@ -27,7 +27,11 @@ from metering.limits import CALENDAR_PERIODS, MAX_MULTIPLES
 from metering.months import ZoneChange
 
 _IS_DUE = "SELECT EXISTS (SELECT FROM thresholds_due WHERE due_at <= now())"
-_HAS_LIMITS = "SELECT EXISTS (SELECT FROM catalog.limits) OR EXISTS (SELECT FROM thresholds_due WHERE due_at <= now())"
+# The last limit may have been removed while a batch was folded: what it named is summed until the next one.
+_HAS_LIMITS = """
+SELECT EXISTS (SELECT FROM catalog.limits) OR EXISTS (SELECT FROM thresholds_due WHERE due_at <= now())
+    OR EXISTS (SELECT FROM limited_dimensions)
+"""
 # A row that is added from here on stays, and is decided with the next fold.
 _TAKE_DUE = """
 DELETE FROM thresholds_due WHERE due_at <= now() RETURNING account, plan, greatest(since, '1970-01-01Z') AS since

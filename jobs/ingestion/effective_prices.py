@@ -58,9 +58,14 @@ WITH next AS (
 )
 SELECT plan, spread_to, min(noted_at) FROM taken GROUP BY plan, spread_to
 """
+# An account that is noted already is read after both changes: notes of a plan that changes every minute do not pile up.
 _SPREAD = """
 WITH accounts AS ({accounts} ORDER BY account LIMIT %(accounts)s), noted AS (
     INSERT INTO catalog.effective_prices_due (account, noted_at) SELECT account, %(noted_at)s FROM accounts
+    WHERE NOT EXISTS (
+        SELECT FROM catalog.effective_prices_due AS due
+        WHERE due.account = accounts.account AND due.due_at = '-infinity'
+    )
 ), rest AS (
     INSERT INTO catalog.effective_prices_due (plan, spread_to, noted_at)
     SELECT %(plan)s, max(account), %(noted_at)s FROM accounts HAVING count(*) = %(accounts)s

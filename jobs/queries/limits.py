@@ -36,6 +36,9 @@ _IN_FORCE = """
                coalesce(quantity, amount) AS maximum, steps, every
         FROM catalog.limits
         WHERE effective_from <= now() AND (%(meters)s::text[] IS NULL OR meter = '' OR meter = ANY (%(meters)s))
+          AND (dimension = '' OR %(dimensions)s::text[] IS NULL OR (dimension, dimension_value) IN (
+              SELECT * FROM unnest(%(dimensions)s::text[], %(values)s::text[])
+          ))
     ), found (
         account, place, of_account, of_plan, meter, currency, model, dimension, dimension_value, period,
         effective_from, maximum, steps, every
@@ -179,8 +182,12 @@ def limits_in_use(
     meters: Sequence[str] | None,
     now: datetime,
     max_limits: int | None = None,
+    *,
+    values: Collection[tuple[str, str]] | None = None,
 ) -> Iterator[LimitUse]:
     """Each limit in force of these accounts, of money and of these meters; None: of all.
+
+    Of limits of a dimension those of these `values`, (dimension, value); None: all. A plan may limit thousands.
 
     Raises TooManyLimits where that is more than `max_limits`, before it reads what was used.
 
@@ -192,6 +199,8 @@ def limits_in_use(
         "accounts": None if accounts is None else list(accounts),
         "meters": None if meters is None else list(meters),
         "limit": None if max_limits is None else max_limits + 1,
+        "dimensions": None if values is None else [dimension for dimension, _ in values],
+        "values": None if values is None else [value for _, value in values],
     }
     limits = database.execute(_IN_FORCE, places).fetchall()
     if max_limits is not None and len(limits) > max_limits:

@@ -163,6 +163,29 @@ def test_a_limit_of_a_team_denies_who_asks_for_the_team_and_says_where_more_may_
     assert denied["reason"]["message"] == "5 of 5 requests of team a/b ? are used in this month."
 
 
+def test_a_dimension_may_have_a_slash_in_its_name_and_a_model_a_question_mark(gateway: Server, everybody: str) -> None:
+    """Else a limit that is reached would be looked for by another name, and nobody denied."""
+    with psycopg.connect(gateway.database) as session:
+        listed = '{"dimensions": ["account.tags.cost/center"]}'
+        session.execute("UPDATE jobs SET config = config || %s::jsonb WHERE job = 'billing'", [listed])
+    of = {"dimension": {"account.tags.cost/center": "42"}}
+    declare(
+        gateway,
+        {**limit("requests", "4"), "account": ACME, **of},
+        {**limit("requests", "4"), "account": ACME, "dimension": {"account.tags.cost/center": "not asked for"}},
+        {**limit("requests", "4"), "account": ACME, "model": "a?b=c"},
+    )
+    tag = json.dumps({"account.tags.cost/center": "42"})
+    write(gateway.database, "usage_days", {**used(ACME, "requests", 4, today(ACME)), "dimensions": tag})
+    of_tag = "requests?account.tags.cost/center=42"
+    asked = (of_tag, f"{of_tag}/m1", "requests?account.tags.cost%2Fcenter=42", "requests/a?b=c", "requests")
+    reached = "usage_limit_reached"
+    assert codes(gateway, everybody, ACME, *asked) == {**dict.fromkeys(asked[:3], reached), **dict.fromkeys(asked[3:])}
+    with psycopg.connect(gateway.database) as session:
+        session.execute("UPDATE usage_days SET model = 'a?b=c'")
+    assert codes(gateway, everybody, ACME, *asked[3:]) == {"requests/a?b=c": reached, "requests": None}
+
+
 def test_a_limit_of_a_day_counts_the_day_of_the_accounts_own_calendar(gateway: Server, everybody: str) -> None:
     declare(gateway, *(limit("requests", "5", period="P1D", account=name) for name in (ACME, GLOBEX)))
     # Right before midnight the day of the rows may be over when it is asked.

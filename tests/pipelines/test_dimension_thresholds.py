@@ -170,6 +170,33 @@ def test_sums_go_with_the_last_limit_that_names_them_and_come_back_with_it(
     assert_summed(connection)
 
 
+def test_sums_go_also_when_the_last_limit_is_removed_while_a_batch_is_folded(
+    connection: psycopg.Connection[Any], database: str
+) -> None:
+    """By who began before the batch: it decides what it takes from `thresholds_due`, so nothing is due afterwards."""
+    with_dimensions(database)
+    declare(database, limit("1", account="acme", dimension=SEARCH))
+    bill(connection, [used(1, dimensions=tags(team="search"))])
+    around = Fold(None, None, 3, is_whole=True, rules=(EffectiveRules(1, DROPS.deciding),))
+    with psycopg.connect(database) as other:
+        other.execute("DELETE FROM catalog.limits")
+        with connection.transaction(), connection.cursor() as cursor:
+            stage(cursor, JOB.staged, built([used(2, dimensions=tags(team="search"))], DROPS))
+            assert thresholds.note_members(cursor)
+            other.commit()
+            fold(cursor, DROPS, around)
+            thresholds.decide_thresholds(cursor, around)
+    assert crossed(connection) == set()
+    assert not is_due(connection)
+    bill(connection, [used(3, dimensions=tags(team="search"))])
+    left = "SELECT value FROM limited_dimensions UNION ALL SELECT value FROM usage_dimensions"
+    assert rows_of(connection, left) == []
+    declare(database, limit("3", account="acme", dimension=SEARCH))
+    bill(connection, [])
+    assert {place[-1] for place in crossed(connection)} == {Decimal(3)}
+    assert_summed(connection)
+
+
 CHANGES = {
     "a value that nobody names": 'UPDATE usage_days SET dimensions = dimensions || \'{"team": "unseen"}\''
     " WHERE dimensions ->> 'team' = 'search'",

@@ -18,21 +18,36 @@ from psycopg import sql
 
 from catalog.file import CatalogFile
 from catalog.store import store
+from jobs.analytics.pipeline import JOB as ANALYTICS
+from jobs.billing.pipeline import JOB as BILLING
+from jobs.ingestion.pipeline import JOB as INGESTION
+from jobs.joins.pipeline import JOB as JOINS
 from jobs.joins.price_ladders import PriceLadders
 from jobs.retention.analytics import retain_analytics
 from jobs.retention.days import Retention
 from jobs.retention.rows import retain_rows
 from jobs.retention.webhooks import retain_webhooks
+from jobs.runtime import run
+from jobs.runtime.clock import MachineClock
 from jobs.runtime.errors import Fenced
+from jobs.runtime.job import AnyJob
 from jobs.runtime.postgres.exits import record_exit
+from jobs.runtime.postgres.gauges import DatabaseGauges
 from jobs.runtime.postgres.job_roles import BY_JOB, ROLES, privileges
+from jobs.runtime.postgres.meters_table import declare
 from jobs.runtime.postgres.ownership import Ownership
 from jobs.runtime.postgres.relations import CATALOG, OWN, SECRET
 from jobs.runtime.postgres.schema import migrate
+from jobs.runtime.postgres.totals import exits_of
+from jobs.sessionization.pipeline import JOB as SESSIONIZATION
 from jobs.tables_read import refuse_tables_not_read
+from metering.meters import DEFAULT, Declaration
 from metering.vocabulary import End
+from monitoring import metrics
 from tests.job_roles import url_of
+from tests.streaming.journals import environment
 
+APPLICATIONS: tuple[AnyJob, ...] = (INGESTION, JOINS, SESSIONIZATION, BILLING, ANALYTICS)
 TESTED = runpy.run_path(str(Path(__file__).parents[2] / "charts/weir/files/bill_one_event.py"))["CATALOG"]
 VERSION = {
     "lsn": 7,
@@ -161,6 +176,23 @@ def test_what_drivers_write_on_other_sessions_is_theirs_too(database: str) -> No
     with psycopg.connect(database) as owner:
         assert owner.execute("SELECT price_version FROM price_ladders").fetchall() == [(7,)]
         assert owner.execute("SELECT job FROM exits").fetchall() == [("joins",)]
+
+
+@pytest.mark.parametrize("job", APPLICATIONS, ids=lambda job: job.name)
+def test_a_driver_starts_and_is_measured_with_its_role_on_all_its_sessions(
+    database: str, tmp_path: Path, job: AnyJob
+) -> None:
+    """In a new installation, in which it may be the first to declare a meter."""
+    where = environment(url_of(database, f"weir_{job.name}"), tmp_path)
+    ownership, _ = run._own(job, job.config(), where, MachineClock())
+    declare(ownership.connection, [*DEFAULT, Declaration("gpu_seconds", "second", "gpu_seconds")])
+    ownership.close()
+    with psycopg.connect(database) as owner:
+        assert owner.execute("SELECT is_declared FROM meters WHERE meter = 'gpu_seconds'").fetchall() == [(True,)]
+    gauges = DatabaseGauges(job.name, where.postgres_url, (exits_of(job.name), *job.totals(job.name)), MachineClock())
+    samples = [sample for family in gauges.collect() for sample in family.samples]
+    gauges.close()
+    assert [sample.value for sample in samples if sample.name == metrics.DATABASE_READABLE.name] == [1.0]
 
 
 def test_retention_compaction_and_helms_test_do_their_work_with_their_roles(database: str, tmp_path: Path) -> None:

@@ -39,11 +39,14 @@ BY_JOB = ("attempts", "batches", "bookkeeping", "exits", "jobs", "positions", "r
 """Tables of all applications, with a row's application in the column `job`."""
 _CALLS = ("webhook_events",)
 _CALLED = ("webhook_endpoints",)
+_DECLARES = ("meters",)
+"""Each driver stores at its start which meters its configuration declares: the applications start in any order."""
 
 ROLES: Mapping[str, JobRole] = {
     "weir_ingestion": JobRole(
         jobs=("ingestion",),
         writes=(
+            *_DECLARES,
             *("accepted_losses", "dead_letter_minutes", "dead_letter_spikes", "isolated_records", "restamps"),
             *("silent_sources", "sources", "topic_removals", "unknown_types"),
             *("catalog.effective_prices_due", "catalog.effective_prices_now", "catalog.effective_prices_progress"),
@@ -51,24 +54,29 @@ ROLES: Mapping[str, JobRole] = {
         appends=_CALLS,
         reads=("erasures", *_CALLED),
     ),
-    "weir_joins": JobRole(jobs=("joins",), appends=("price_ladders",), reads=("erasures",)),
+    "weir_joins": JobRole(jobs=("joins",), writes=_DECLARES, appends=("price_ladders",), reads=("erasures",)),
     "weir_billing": JobRole(
         jobs=("billing",),
         writes=(
-            *("corrections", "late_members", "limited_dimensions", "meters"),
+            *_DECLARES,
+            *("corrections", "late_members", "limited_dimensions"),
             *("ordered_events", "publications", "stragglers", "taken_back_on_time", "threshold_changes"),
             *("thresholds_due", "unsent_windows", "usage_day_dimensions", "usage_days", "usage_hours"),
             *("usage_dimensions", "usage_members", "usage_months", "usage_windows"),
         ),
         appends=_CALLS,
-        reads=("erasures", *_CALLED),
+        # Its gauges count webhooks that wait, and those that nobody took.
+        reads=("erasures", "webhook_deliveries", "webhook_position", *_CALLED),
         locks=("erasures",),
         uses=("settled_stragglers",),
     ),
-    "weir_sessionization": JobRole(jobs=("sessionization",), writes=("session_gaps", "sessions"), reads=("erasures",)),
+    "weir_sessionization": JobRole(
+        jobs=("sessionization",), writes=(*_DECLARES, "session_gaps", "sessions"), reads=("erasures",)
+    ),
     "weir_analytics": JobRole(
         jobs=("analytics",),
         writes=(
+            *_DECLARES,
             *("analytics_panes", "analytics_patterns", "analytics_views", "pattern_matches"),
             *("pattern_outcomes", "watch_calls", "watch_hits", "watch_hours", "watch_progress"),
             "watches",
