@@ -314,8 +314,15 @@ _REASON: Schema = {
 }
 _ACCESS: Schema = {
     "type": "object",
-    # In each limit's words, that more may be used than is known.
-    "properties": {"has_access": BOOLEAN, "reason": _REASON, "may_be_more": {"type": "array", "items": TEXT}},
+    "properties": {
+        "has_access": BOOLEAN,
+        "reason": _REASON,
+        "may_be_more": {
+            "type": "array",
+            "items": TEXT,
+            "description": "A sentence for each limit of a dimension under which more may be used than is known.",
+        },
+    },
     "required": ["has_access"],
 }
 _CUSTOMER: Schema = {

@@ -46,9 +46,9 @@ def status(
 ) -> None:
     """List how much of each limit in force is used in the day or month that runs, by each account's own calendar.
 
-    Of a rolling period: in the last whole hours of UTC, from `period_start` on. Of a limit of a dimension `other` more
-    may be used: usage of days with more than 10,000 combinations is in no value. `crossed` are the thresholds that
-    billing has recorded: steps of the limit, and the limit itself.
+    Of a rolling period: in the last whole hours of UTC, from `period_start` on. `other`, of a limit of a dimension, is
+    how much more may be used: a day keeps 10,000 combinations apart, and of further ones no value is known. `crossed`
+    are the thresholds that billing has recorded: steps of the limit, and the limit itself.
     """
     from deployment.stack import running_deployment
     from jobs.queries.limit_lists import STATUS_COLUMNS, status_rows

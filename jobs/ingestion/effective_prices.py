@@ -46,7 +46,7 @@ NOT_FOLDED = "the table of effective prices cannot be folded: its readers read t
 IS_DUE = "SELECT EXISTS (SELECT FROM catalog.effective_prices_due WHERE due_at <= now()), now()"
 # Notes are deleted before rows are read, each by a statement of its own: a change that is committed between them is
 # read, and its note stays. One of a plan may be committed behind the first: it waits for the next fold.
-# A note that was spread in part comes first. What is noted again meanwhile begins anew, once that one is done.
+# A note that was spread in part comes first. What is noted again meanwhile is spread from the start, after that.
 _TAKE_SHARED = """
 WITH next AS (
     SELECT plan, spread_to FROM catalog.effective_prices_due WHERE account = ''
@@ -218,7 +218,7 @@ class EffectivePrices:
         self._look_at = self._clock.monotonic() + wait
 
     def _look(self) -> datetime | None:
-        """As of when to fold; None: nothing is due. Whoever has a lock on the notes holds up no events."""
+        """As of when to fold; None: nothing is due. A lock on the notes holds up no events."""
         with self._ownership.connection.transaction(), self._ownership.connection.cursor() as cursor:
             cursor.execute(_PATIENCE, self._patience)
             found = cursor.execute(IS_DUE).fetchone()

@@ -145,7 +145,7 @@ def _users(usage: DeltaTable | None, query: ModelQuery, limits: UserLimits | Non
     for span in ((query.start, query.end), query.before):
         counted = users_by_model(usage, span, query.accounts, max_users)
         if counted is None:
-            # The answer has no users, whatever the other span has.
+            # The answer has no users: those of the other span do not matter.
             return nothing
         found.append(counted)
     return found

@@ -67,8 +67,18 @@ RETURNS TABLE (
 $$;
 """
 _POOLED = """
-    SELECT parent, greatest(first_month, %(first)s::date) AS month FROM catalog.pools
-    WHERE first_month <= %(last)s AND (end_month IS NULL OR end_month > greatest(first_month, %(first)s::date))
+    SELECT parent, greatest(first_month, date_trunc('month', since)::date) AS month
+    FROM catalog.pools LEFT JOIN LATERAL (
+        SELECT timezone FROM catalog.account_zones AS zones
+        WHERE zones.account = pools.account
+          AND holds_from < first_month::timestamp AT TIME ZONE 'UTC' + interval '1 day'
+        ORDER BY holds_from DESC LIMIT 1
+    ) AS zone ON true
+    CROSS JOIN LATERAL (
+        SELECT %(start)s AT TIME ZONE coalesce(timezone, 'UTC') AS since,
+               %(end)s AT TIME ZONE coalesce(timezone, 'UTC') AS until
+    ) AS bounds
+    WHERE first_month < until AND (end_month IS NULL OR end_month > greatest(first_month::timestamp, since))
     ORDER BY month, parent LIMIT 1
 """
 _ACCOUNTS = (
@@ -141,8 +151,8 @@ class _InSchema(psycopg.Cursor[Row]):
 
 
 def refuse_pools(database: psycopg.Connection[Any], start: datetime, end: datetime) -> None:
-    """Raises Refused where accounts pool in a month that may lie in `[start, end)`: a replay knows no pools."""
-    parameters = {"first": _day(start).replace(day=1), "last": _day(end)}
+    """Raises Refused where accounts pool in a month, by their calendar, of which `[start, end)` has any part."""
+    parameters = {"start": start, "end": end}
     if (found := database.execute(_POOLED, parameters).fetchone()) is not None:
         parent, month = found
         raise Refused(

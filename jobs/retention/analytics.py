@@ -39,7 +39,7 @@ WITH removed AS (DELETE FROM pattern_outcomes WHERE minute < %(before)s RETURNIN
      )
 SELECT count(*) FROM removed
 """
-# When analytics starts again it reads the rest of such hours, and their count begins anew. The steps that were called
+# When analytics starts again it reads the rest of such hours, and counts them from 0. The steps that were called
 # about stay until analytics removes it, without the requests. Nobody is called about a watch that was removed.
 _CALLS = """
 WITH removed AS (

@@ -119,7 +119,9 @@ class PatternConfig(BaseModel):
             if missing := [name for name in ("pattern", "within") if getattr(self, name) is None]:
                 raise ValueError(f"{missing[0]} is missing: a pattern has `pattern` and `within`, or `burst`")
         elif beside := [name for name in _OF_SEQUENCES if getattr(self, name) != _default(name)]:
-            raise ValueError(f"{beside[0]} is for `pattern` and does not stand beside `burst`")
+            raise ValueError(
+                f"{beside[0]} cannot be given with `burst`, which has `times`, `at_least` and `where` instead"
+            )
         return self
 
     @model_validator(mode="after")

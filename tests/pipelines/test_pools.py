@@ -10,6 +10,7 @@ from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from fractions import Fraction
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import psycopg
 import pytest
@@ -35,6 +36,7 @@ from metering.plan_terms import PLAN_METER, PLAN_MODEL, PlanTerms
 from metering.price_tiers import PriceTerms
 from tests.database_rows import write
 from tests.job_roles import url_of
+from tests.pages import blocks_of
 from tests.pipelines.billing import bill as fold
 from tests.pipelines.billing import usage_row
 from tests.pipelines.closing import NOON, NOVEMBER, OCTOBER, Books, books_of
@@ -302,6 +304,12 @@ def test_a_file_declares_pools_and_asks_before_an_ended_month_is_billed_again(da
         store_file(database, file(first_month="2026-05"))
 
 
+def test_what_the_guide_shows_of_pools_is_applied_one_after_the_other(database: str) -> None:
+    begun, changed = (block.text for block in blocks_of("yaml") if "\npools:\n" in block.text)
+    assert store_file(database, parse_catalog(begun)).pools == {"c": 2, "r": 0}
+    assert store_file(database, parse_catalog(changed)).pools == {"u": 2, "c": 2, "r": 0}
+
+
 def test_pools_are_not_emptied_by_a_truncate(database: str) -> None:
     sentence = "truncate of pools is refused"
     with psycopg.connect(database) as at, pytest.raises(psycopg.errors.RaiseException, match=sentence):
@@ -524,3 +532,20 @@ def test_a_replay_refuses_a_time_in_which_accounts_pool(database: str) -> None:
             Refused, match=r"accounts pool below top in 2026-04: .* compare a time before the pool begins"
         ):
             refuse_pools(at, START + timedelta(days=40), START + timedelta(days=100))
+
+
+@pytest.mark.parametrize("zone", ["UTC", "America/New_York", "Pacific/Auckland"])
+def test_a_replay_takes_the_time_up_to_a_pool_and_from_its_end_on_by_the_accounts_calendar(
+    database: str, zone: str
+) -> None:
+    write(database, "catalog.plans", {"plan": "p", "name": "P"})
+    write(database, "catalog.accounts", account("top", timezone=zone), account("a", "top", timezone=zone))
+    write(database, "catalog.pools", *pool("top", "a", end_month=date(2026, 5, 1)))
+    begins, ends = (datetime(2026, month, 1, tzinfo=ZoneInfo(zone)) for month in (3, 5))
+    one = timedelta(minutes=1)
+    with psycopg.connect(database) as at:
+        refuse_pools(at, begins - timedelta(days=28), begins)
+        refuse_pools(at, ends, ends + timedelta(days=31))
+        for start, end, month in ((begins - one, begins + one, "2026-03"), (ends - one, ends + one, "2026-04")):
+            with pytest.raises(Refused, match=f"accounts pool below top in {month}"):
+                refuse_pools(at, start, end)

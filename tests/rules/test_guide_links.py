@@ -67,6 +67,15 @@ def test_each_decision_is_in_the_index_once_with_its_successors() -> None:
         assert all(later > number for later in re.findall(r"\d{4}(?=\])", by)), file
 
 
+def test_the_guide_leads_to_no_decision_that_another_replaced() -> None:
+    rows = ROW.findall((HISTORY / "index.md").read_text(encoding="utf-8"))
+    replaced = {file for _, file, _, by in rows if by.startswith("by ")}
+    assert replaced
+    pages = [page for page in PAGES if page.parent != HISTORY]
+    linked = {(page.name, Path(link).name) for page in pages for link, _ in LINK.findall(page.read_text("utf-8"))}
+    assert {(page, file) for page, file in linked if file in replaced} == set()
+
+
 class _Loader(yaml.SafeLoader):
     """Reads mkdocs.yml without making what its tags name."""
 

@@ -232,10 +232,10 @@ def test_a_burst_has_another_version_with_any_other_word_but_its_name_and_anothe
 @pytest.mark.parametrize(
     ("changed", "sentence"),
     [
-        ({"pattern": "A"}, "pattern is for `pattern` and does not stand beside `burst`"),
-        ({"within": "PT1M"}, "within is for `pattern`"),
-        ({"measures": {"n": "count(*)"}}, "measures is for `pattern`"),
-        ({"after_match": "skip to next row"}, "after_match is for `pattern`"),
+        ({"pattern": "A"}, "pattern cannot be given with `burst`"),
+        ({"within": "PT1M"}, "within cannot be given with `burst`"),
+        ({"measures": {"n": "count(*)"}}, "measures cannot be given with `burst`"),
+        ({"after_match": "skip to next row"}, "after_match cannot be given with `burst`"),
         ({"burst": None}, "pattern is missing: a pattern has `pattern` and `within`, or `burst`"),
         ({"burst": {"times": 1, "at_least": 2}}, "times"),
         ({"burst": {"times": 2}}, "at_least"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 import tomllib
+from itertools import combinations
 from typing import Any
 
 import pytest
@@ -26,6 +27,8 @@ SAID = {
 """File → what it cannot do without."""
 ENTRY_CHARACTERS = 160
 """Of a line in the changelog; what needs more stands in the guide."""
+ENOUGH_WORDS, SAME_SHARE = 8, 0.8
+"""Entries of so many different words, of which the shorter one shares so many, say the same: a merge kept both."""
 
 
 def document(name: str) -> Any:
@@ -105,3 +108,17 @@ def test_an_entry_of_the_changelog_is_one_line_that_fits() -> None:
     assert [line for line in lines if len(line) > ENTRY_CHARACTERS] == []
     linked = re.findall(r"\]\((?!\w+:)([^)#]+)", "\n".join(lines))
     assert [target for target in linked if not (ROOT / target).exists()] == []
+
+
+def test_the_changelog_says_nothing_twice() -> None:
+    text = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    for section in re.split(r"^#{2,3} ", text, flags=re.MULTILINE):
+        entries = re.findall(r"^- (.+)$", section, re.MULTILINE)
+        words = {entry: set(re.findall(r"\w+", entry.lower())) for entry in entries}
+        long = [entry for entry in entries if len(words[entry]) >= ENOUGH_WORDS]
+        assert len(set(entries)) == len(entries)
+        assert [
+            (one, other)
+            for one, other in combinations(long, 2)
+            if len(words[one] & words[other]) >= SAME_SHARE * min(len(words[one]), len(words[other]))
+        ] == []

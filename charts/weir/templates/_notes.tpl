@@ -39,9 +39,9 @@ Weir {{ .Chart.AppVersion }} is installed in namespace {{ $ns }}.
 
 {{- if .Release.IsUpgrade }}
 
-To go back, see docs/how-to/upgrade.md#going-back before you turn anything on: what an earlier version would bill or read
-wrongly closes the way. `batches` of ingestion (on unless you set it to false) closes that to a schema before 0064 for 35
-days after the last record with several events.
+If you may want to go back, read docs/how-to/upgrade.md#going-back before you turn anything on: a downgrade is refused
+while there is something that the earlier version would bill or read wrongly. Unless `batches` of ingestion is false, a
+record with several events rules out a schema before 0064 for 35 days.
 {{- end }}
 
 If an application shows no state at all, the Spark Operator does not watch this namespace: add {{ $ns }} to its

@@ -43,7 +43,7 @@ def migrate(url: str, reader_password: str | None = None) -> None:
     refuses, Refused where the schema cannot be used.
 
     Drivers that run meanwhile lock tables in another order. Where the server ends this session for a deadlock with one,
-    or a table is not free within LOCK_TIMEOUT, it begins again, up to MIGRATION_ATTEMPTS times: whoever comes after a
+    or a table is not free within LOCK_TIMEOUT, it begins again, up to MIGRATION_ATTEMPTS times: who comes after a
     migration that waits for a lock waits for it, too.
     """
     for left in reversed(range(MIGRATION_ATTEMPTS)):

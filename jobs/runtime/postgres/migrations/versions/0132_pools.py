@@ -175,7 +175,7 @@ LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog AS $$
         WHERE first_month <> first AND greatest(first_month, first) < least(coalesce(end_month, 'infinity'), until)
         UNION ALL
         SELECT 2, account, format(
-            '%s is not there in all of the time that it pools: end its pool with a month before', account
+            '%s is not there in all of the time that it pools: give its pool an end_month before', account
         )
         FROM every WHERE NOT is_there
         UNION ALL
