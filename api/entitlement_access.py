@@ -78,9 +78,9 @@ async def entitlement_access(read_request: ReadRequest) -> Response:
         if accounts:
             now = next(iter(accounts.values()))["read_at"]
             parts = [(feature, _parts(feature)) for feature in features or meters]
-            asked = [part.meter for _, part in parts]
+            asked_meters = [part.meter for _, part in parts]
             values = {(part.dimension, part.value) for _, part in parts}
-            for limit in limits_in_use(database, list(accounts), asked, now, values=values):
+            for limit in limits_in_use(database, list(accounts), asked_meters, now, values=values):
                 for feature, part in parts:
                     if part.counts_under(limit):
                         limits.setdefault((limit.account, feature), []).append(limit)
