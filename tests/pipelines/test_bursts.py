@@ -16,7 +16,6 @@ import pytest
 from psycopg.rows import dict_row
 
 from jobs.analytics.config import AnalyticsConfig
-from jobs.analytics.patterns import reading
 from jobs.analytics.patterns.decide import ReadBatch
 from jobs.analytics.patterns.declared import begin_again
 from jobs.analytics.patterns.fold import is_match_due
@@ -111,11 +110,12 @@ def happened(chance: random.Random, lsn: int) -> Happened:
 @pytest.mark.few_in_ci(6)
 @pytest.mark.parametrize("seed", range(40))
 def test_oracle_any_order_cut_frontier_and_retraction_leaves_the_bursts_of_all_outcomes(
-    connection: psycopg.Connection[Any], seed: int, monkeypatch: pytest.MonkeyPatch
+    connection: psycopg.Connection[Any], seed: int
 ) -> None:
     chance = random.Random(seed)
-    monkeypatch.setattr(reading, "MAX_READ", chance.choice([1, 20, 100_000]))
-    read_batch = ReadBatch(chance.choice([timedelta(minutes=4), timedelta(days=1)]), chance.choice([2, 10_000]))
+    opened = chance.choice([1, 20, 100_000])
+    time = chance.choice([timedelta(minutes=4), timedelta(days=1)])
+    read_batch = ReadBatch(time, chance.choice([2, 10_000]), opened)
     waiting = [happened(chance, lsn) for lsn in range(1, 141)]
     if chance.random() < 0.5:
         waiting.sort(key=lambda one: one.at + timedelta(seconds=chance.choice([0, 0, 0, 500])), reverse=True)

@@ -20,15 +20,12 @@ SELECT EXISTS (
 """
 
 
-def test_a_migration_lets_others_pass_while_a_table_is_not_free_and_ends_when_it_is(
-    database: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("jobs.runtime.postgres.schema.LOCK_TIMEOUT", "500ms")
+def test_a_migration_lets_others_pass_while_a_table_is_not_free_and_ends_when_it_is(database: str) -> None:
     with migrator(database) as config:
         command.downgrade(config, BEFORE_INDEXES)
     with psycopg.connect(database) as driver, psycopg.connect(database, autocommit=True) as other:
         driver.execute("LOCK TABLE stragglers IN ROW EXCLUSIVE MODE")
-        migrating = threading.Thread(target=migrate, args=[database])
+        migrating = threading.Thread(target=migrate, args=[database], kwargs={"lock_timeout": "500ms"})
         migrating.start()
         wait_until(lambda: other.execute(_IS_WAITING).fetchone() == (True,), "the migration waiting", 60)
         # It waits behind the migration for the same table, and gets it though the first driver still has it.
@@ -41,17 +38,13 @@ def test_a_migration_lets_others_pass_while_a_table_is_not_free_and_ends_when_it
     assert schema_is_current(database)
 
 
-def test_a_migration_gives_up_after_its_attempts_and_leaves_the_schema_as_it_was(
-    database: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("jobs.runtime.postgres.schema.LOCK_TIMEOUT", "10ms")
-    monkeypatch.setattr("jobs.runtime.postgres.schema.PAUSE_SECONDS", 0.0)
+def test_a_migration_gives_up_after_its_attempts_and_leaves_the_schema_as_it_was(database: str) -> None:
     with migrator(database) as config:
         command.downgrade(config, BEFORE_INDEXES)
     with psycopg.connect(database) as driver:
         driver.execute("LOCK TABLE stragglers IN ROW EXCLUSIVE MODE")
         with pytest.raises(OperationalError, match="lock timeout"):
-            migrate(database)
+            migrate(database, lock_timeout="10ms", pause_seconds=0.0)
         row = driver.execute("SELECT version_num FROM alembic_version").fetchone()
         assert row == (BEFORE_INDEXES,)
 

@@ -293,7 +293,7 @@ def test_rebuild_asks_for_confirmation_and_reports_the_result(world: World, monk
     kept = versions(world.database)
     refused = CliRunner().invoke(app, ["rebuild", "billing"], input="n\n")
     assert refused.exit_code == 1
-    assert "All rows of usage_windows, usage_days" in refused.output
+    assert "All rows of limited_dimensions, usage_dimensions, usage_windows, usage_days" in refused.output
     assert versions(world.database) == kept
     done = CliRunner().invoke(app, ["rebuild", "billing", "--yes", "--format", "json"])
     assert done.exit_code == 0, done.output

@@ -253,10 +253,11 @@ def set_back(database: str, behind: str) -> None:
 @pytest.fixture
 def slow(database: str, monkeypatch: pytest.MonkeyPatch) -> str:
     """A database whose clock can be set back; it is right at first. Its search_path is not the address's."""
-    for module in ("jobs.runtime.postgres.session", "jobs.runtime.environment", "deployment.stack"):
+    for module in ("jobs.runtime.postgres.session", "jobs.runtime.environment", "deployment.stack", "tests.job_roles"):
         monkeypatch.setattr(f"{module}.in_schema", lambda url, _=None: url)
     with psycopg.connect(database, autocommit=True) as connection:
         connection.execute(CLOCK_THAT_CAN_BE_SET)
+        connection.execute("GRANT USAGE ON SCHEMA slow TO PUBLIC; GRANT SELECT ON slow.clock TO PUBLIC")
         name = sql.Identifier(connection.info.dbname)
         connection.execute(sql.SQL("ALTER DATABASE {} SET search_path = slow, pg_catalog, weir").format(name))
     return database

@@ -19,7 +19,7 @@ from jobs.analytics.patterns.blocks import LSN, stored_as
 from jobs.analytics.patterns.conditions import reads_before
 from jobs.analytics.patterns.declared import Declared, decided, step_of
 from jobs.analytics.patterns.matches import Found, Key, Standing, append, changes, first_standing, keys_of, standing_of
-from jobs.analytics.patterns.reading import Blocks
+from jobs.analytics.patterns.reading import MAX_READ, Blocks
 from jobs.analytics.patterns.rows import OfKey, candidates, rows_of
 from metering.instants import EPOCH
 from metering.patterns.matcher import matches
@@ -31,11 +31,12 @@ _MICROSECOND = timedelta(microseconds=1)
 @dataclass(frozen=True)
 class ReadBatch:
     """How much is decided at a time, so that memory stays bounded: event time, at least a quarter of `within`, and
-    outcomes of all keys.
+    outcomes of all keys; and how many of them are opened at a time.
     """
 
     time: timedelta = timedelta(hours=1)
     rows: int = 200_000
+    opened: int = MAX_READ
 
 
 READ_BATCH = ReadBatch()

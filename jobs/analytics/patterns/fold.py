@@ -74,7 +74,7 @@ def _decided(
     frontier: datetime | None,
     read_batch: ReadBatch,
 ) -> Sequence[Declared[AnyPattern]]:
-    blocks = Blocks(cursor)
+    blocks = Blocks(cursor, max_outcomes=read_batch.opened)
     stored = store(cursor, revises_from(declared, revised))
     around = Deciding(cursor, blocks, frontier, read_batch)
     found = [_decide(around, declaration, stored) for declaration in declared]

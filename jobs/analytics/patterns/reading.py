@@ -29,8 +29,9 @@ _CONTENT = "SELECT block_id, outcomes FROM pattern_outcomes WHERE block_id = ANY
 class Blocks:
     """The blocks that are stored, within one transaction."""
 
-    def __init__(self, cursor: psycopg.Cursor[Any], max_bytes: int = MAX_BYTES) -> None:
+    def __init__(self, cursor: psycopg.Cursor[Any], max_bytes: int = MAX_BYTES, max_outcomes: int = MAX_READ) -> None:
         self._cursor = cursor
+        self._max_outcomes = max_outcomes
         self._max_bytes = max_bytes
         self._opened: dict[int, tuple[pl.DataFrame, int]] = {}
         self._bytes = 0
@@ -45,7 +46,7 @@ class Blocks:
         return None if row is None else row[0]
 
     def read(self, after: datetime, until: datetime, whole: timedelta = timedelta()) -> Iterator[list[pl.DataFrame]]:
-        """The same, opened, so many at a time that they hold at most MAX_READ outcomes, or a single block.
+        """The same, opened, so many at a time that they hold at most `max_outcomes`, or a single block.
 
         With `whole`, tumbling windows of that length are read whole: more at a time where one has more.
         """
@@ -54,7 +55,7 @@ class Blocks:
         last = None
         for block_id, minute, count in self.listed(after, until):
             start = minute - (minute - EPOCH) % whole if whole else None
-            if waiting and rows + count > MAX_READ and (start is None or start != last):
+            if waiting and rows + count > self._max_outcomes and (start is None or start != last):
                 yield self.get(waiting)
                 waiting, rows = [], 0
             waiting.append(block_id)

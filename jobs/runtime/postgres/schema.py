@@ -35,7 +35,12 @@ MIGRATION_LOCK = 0x57656972
 """Key of the advisory lock that lets one process migrate at a time: "Weir" in ASCII."""
 
 
-def migrate(url: str, reader_password: str | None = None) -> None:
+def migrate(
+    url: str,
+    reader_password: str | None = None,
+    lock_timeout: str = LOCK_TIMEOUT,
+    pause_seconds: float = PAUSE_SECONDS,
+) -> None:
     """Bring the schema to this version's, in one transaction: wholly or not at all; nothing to do is no error.
 
     `url` is anything libpq takes, and names Weir's own schema as `address.in_schema` says; with `reader_password` the
@@ -43,22 +48,22 @@ def migrate(url: str, reader_password: str | None = None) -> None:
     refuses, Refused where the schema cannot be used.
 
     Drivers that run meanwhile lock tables in another order. Where the server ends this session for a deadlock with one,
-    or a table is not free within LOCK_TIMEOUT, it begins again, up to MIGRATION_ATTEMPTS times: who comes after a
+    or a table is not free within `lock_timeout`, it begins again, up to MIGRATION_ATTEMPTS times: who comes after a
     migration that waits for a lock waits for it, too.
     """
     for left in reversed(range(MIGRATION_ATTEMPTS)):
         try:
-            _migrate(url, reader_password)
+            _migrate(url, reader_password, lock_timeout)
             return
         except (DBAPIError, *_CONTENDED) as error:
             cause = error.orig if isinstance(error, DBAPIError) else error
             if left == 0 or not isinstance(cause, _CONTENDED):
                 raise
-            time.sleep(PAUSE_SECONDS)
+            time.sleep(pause_seconds)
 
 
-def _migrate(url: str, reader_password: str | None) -> None:
-    with migrator(url) as config:
+def _migrate(url: str, reader_password: str | None, lock_timeout: str) -> None:
+    with migrator(url, lock_timeout) as config:
         command.upgrade(config, "head")
         driver, schema = _driver(config.attributes["connection"]), config.attributes["schema"]
         ensure_reader(driver, schema, reader_password)
@@ -67,7 +72,7 @@ def _migrate(url: str, reader_password: str | None) -> None:
 
 
 @contextmanager
-def migrator(url: str) -> Iterator[Config]:
+def migrator(url: str, lock_timeout: str = LOCK_TIMEOUT) -> Iterator[Config]:
     """What Alembic's commands work on: one transaction in Weir's own schema, while no other process migrates."""
     url = in_schema(url)
     schema = schema_of(url)
@@ -77,7 +82,7 @@ def migrator(url: str) -> Iterator[Config]:
         prepare_move(connection, schema)
     with _engine(url).begin() as connection:
         connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": MIGRATION_LOCK})
-        connection.execute(text(f"SET LOCAL lock_timeout = '{LOCK_TIMEOUT}'"))
+        connection.execute(text(f"SET LOCAL lock_timeout = '{lock_timeout}'"))
         place(_driver(connection), schema)
         config = _config()
         config.attributes.update(connection=connection, schema=schema)
