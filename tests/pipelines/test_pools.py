@@ -279,6 +279,25 @@ def test_a_pool_ends_with_a_month_and_all_of_it_may_change_together(database: st
         assert found.fetchall() == [(6,)]
 
 
+def test_a_transaction_checks_a_pool_once_and_again_after_what_it_changes_later(database: str) -> None:
+    family(database, "a", "b", "c")
+    write(database, "catalog.accounts", account("other"))
+    with psycopg.connect(database) as at:
+        at.execute("SET track_functions = 'all'")
+        at.execute(
+            "INSERT INTO catalog.pools (account, parent, first_month) VALUES "
+            + ", ".join(f"('{name}', 'top', '2026-03-01')" for name in ("a", "b", "c", "top"))
+        )
+        at.execute("UPDATE catalog.accounts SET name = 'another'")
+        at.execute("SET CONSTRAINTS ALL IMMEDIATE")
+        checks = at.execute("SELECT calls FROM pg_stat_xact_user_functions WHERE funcname = 'wrong_pool'")
+        assert checks.fetchall() == [(1,)]
+        at.execute("SET CONSTRAINTS ALL DEFERRED")
+        at.execute("UPDATE catalog.accounts SET parent = 'other', effective_from = '2026-04-10Z' WHERE account = 'b'")
+        with pytest.raises(psycopg.errors.IntegrityConstraintViolation, match="b pools below top"):
+            at.commit()
+
+
 def file(**pool: Any) -> CatalogFile:
     return parse_catalog(json.dumps({"pools": [{"parent": "top", "accounts": ["a", "b"], **pool}]}))
 
@@ -520,6 +539,23 @@ def test_a_limit_of_money_is_decided_again_when_another_member_uses_or_joins(
     assert crossed() == [("a", True, 1000), ("a", False, Decimal("752.5"))]
     used(3, -1500, "b")
     assert crossed()[2:] == [("a", True, 1000)]
+
+
+def test_limits_of_all_members_are_due_once_for_each_statement_about_their_pool(database: str) -> None:
+    family(database, "a", "b", "c")
+    limit = {"plan": "p", "currency": "EUR", "period": "P1M", "amount": "9", "effective_from": BEFORE.isoformat()}
+    store_file(database, parse_catalog(json.dumps({"limits": [limit]})))
+
+    def due(statement: str) -> list[str]:
+        with psycopg.connect(database) as at:
+            at.execute("DELETE FROM thresholds_due")
+            at.execute(statement)
+            return [account for (account,) in at.execute("SELECT account FROM thresholds_due ORDER BY 1").fetchall()]
+
+    declared = ", ".join(f"('{name}', 'top', '2026-03-01')" for name in "abc")
+    assert due(f"INSERT INTO catalog.pools (account, parent, first_month) VALUES {declared}") == ["a", "b", "c"]
+    assert set(due("UPDATE catalog.pools SET end_month = '2026-06-01' WHERE account = 'a'")) == {"a", "b", "c"}
+    assert due("DELETE FROM catalog.pools WHERE account = 'c'") == ["a", "b", "c"]
 
 
 def test_a_replay_refuses_a_time_in_which_accounts_pool(database: str) -> None:

@@ -109,31 +109,33 @@ COMMENT ON FUNCTION pool_parts(date, text[]) IS
 
 # What thresholds of money were decided by is another total from a month on, for all members.
 DUE = """
-CREATE FUNCTION catalog.note_pool_of_limits() RETURNS trigger
+CREATE FUNCTION catalog.note_pools_of_limits() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog AS $$
 BEGIN
-    IF NOT EXISTS (SELECT FROM catalog.limits) THEN
-        RETURN NULL;
+    IF EXISTS (SELECT FROM catalog.limits) THEN
+        INSERT INTO {schema}.thresholds_due (account, since)
+        SELECT pools.account, min(changed.first_month)::timestamp AT TIME ZONE 'UTC'
+        FROM changed JOIN (
+            SELECT parent, account FROM catalog.pools UNION SELECT parent, account FROM changed
+        ) AS pools USING (parent)
+        GROUP BY pools.account;
     END IF;
-    INSERT INTO {schema}.thresholds_due (account, since)
-    SELECT pools.account, min(changed.first_month)::timestamp AT TIME ZONE 'UTC'
-    FROM (
-        SELECT to_jsonb(OLD) ->> 'parent' AS parent, (to_jsonb(OLD) ->> 'first_month')::date AS first_month
-        UNION ALL
-        SELECT to_jsonb(NEW) ->> 'parent', (to_jsonb(NEW) ->> 'first_month')::date
-    ) AS changed JOIN (
-        SELECT parent, account FROM catalog.pools
-        UNION SELECT to_jsonb(OLD) ->> 'parent', to_jsonb(OLD) ->> 'account'
-    ) AS pools USING (parent)
-    GROUP BY pools.account;
     RETURN NULL;
 END $$;
-CREATE TRIGGER note_pool_of_limits AFTER INSERT OR UPDATE OR DELETE ON catalog.pools
-    FOR EACH ROW EXECUTE FUNCTION catalog.note_pool_of_limits();
+CREATE TRIGGER note_pools_of_limits AFTER INSERT ON catalog.pools
+    REFERENCING NEW TABLE AS changed FOR EACH STATEMENT EXECUTE FUNCTION catalog.note_pools_of_limits();
+CREATE TRIGGER note_pools_as_they_were AFTER UPDATE ON catalog.pools
+    REFERENCING OLD TABLE AS changed FOR EACH STATEMENT EXECUTE FUNCTION catalog.note_pools_of_limits();
+CREATE TRIGGER note_pools_as_they_are AFTER UPDATE ON catalog.pools
+    REFERENCING NEW TABLE AS changed FOR EACH STATEMENT EXECUTE FUNCTION catalog.note_pools_of_limits();
+CREATE TRIGGER note_removed_pools AFTER DELETE ON catalog.pools
+    REFERENCING OLD TABLE AS changed FOR EACH STATEMENT EXECUTE FUNCTION catalog.note_pools_of_limits();
 """
 
 # All at the end of a transaction, which may change accounts and pools together. The lock is the one that an entry of
 # the activity log takes: two transactions that are right alone are not checked at once, and no month is closed then.
+# Each row that changed has its pools checked, which `weir.checked_pools` notes until the next statement: once is enough
+# for all rows of a transaction.
 CHECKED = """
 CREATE FUNCTION catalog.wrong_pool(of_parents text[]) RETURNS text
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog AS $$
@@ -146,7 +148,7 @@ LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog AS $$
               AND holds_from < first_month::timestamp AT TIME ZONE 'UTC' + interval '1 day'
             ORDER BY holds_from DESC LIMIT 1
         ) AS zone ON true
-        WHERE (end_month IS NULL OR end_month > first_month) AND (of_parents IS NULL OR parent = ANY (of_parents))
+        WHERE (end_month IS NULL OR end_month > first_month) AND parent = ANY (of_parents)
     ), held AS (
         SELECT pooled.account, pooled.first_month, min(plan) AS plan, min(currency) AS currency,
                count(DISTINCT (plan, currency)) AS contracts,
@@ -237,6 +239,7 @@ LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog AS $$
 DECLARE
     problem text;
     parents text[];
+    checked jsonb := coalesce(nullif(current_setting('weir.checked_pools', true), ''), '[]');
     changed text := coalesce(to_jsonb(NEW) ->> 'account', to_jsonb(OLD) ->> 'account');
 BEGIN
     IF TG_TABLE_NAME = 'prices' AND to_jsonb(NEW) ->> 'model' IS DISTINCT FROM {plan_model} THEN
@@ -254,8 +257,14 @@ BEGIN
                    coalesce((row ->> 'end_month')::date, 'infinity') AS until
             FROM (VALUES (to_jsonb(OLD)), (to_jsonb(NEW))) AS sides (row)
             WHERE row ->> 'parent' IS NOT NULL
-        ) AS side JOIN {schema}.invoices ON period >= since AND period < until
-        WHERE (
+        ) AS side CROSS JOIN LATERAL (
+            SELECT side.account, since AS first_month, NULL::date AS end_month
+            UNION ALL
+            SELECT account, first_month, end_month FROM catalog.pools AS other WHERE other.parent = side.parent
+        ) AS member JOIN {schema}.invoices ON invoices.account = member.account
+        WHERE period >= since AND period < until
+          AND period >= member.first_month AND (member.end_month IS NULL OR period < member.end_month)
+          AND (
             -- What was before and is after is no change.
             TG_OP <> 'UPDATE' OR to_jsonb(OLD) ->> 'parent' <> to_jsonb(NEW) ->> 'parent'
             OR (to_jsonb(OLD) ->> 'first_month') <> (to_jsonb(NEW) ->> 'first_month')
@@ -264,13 +273,7 @@ BEGIN
                 coalesce((to_jsonb(OLD) ->> 'end_month')::date, 'infinity'),
                 coalesce((to_jsonb(NEW) ->> 'end_month')::date, 'infinity')
             )
-        ) AND (
-            invoices.account = side.account OR EXISTS (
-                SELECT FROM catalog.pools AS other
-                WHERE other.account = invoices.account AND other.parent = side.parent
-                  AND first_month <= period AND (end_month IS NULL OR end_month > period)
-            )
-        )
+          )
         ORDER BY period, invoices.account LIMIT 1;
         IF problem IS NOT NULL THEN
             RAISE EXCEPTION '%', problem USING ERRCODE = 'integrity_constraint_violation';
@@ -278,7 +281,9 @@ BEGIN
         parents := ARRAY[to_jsonb(OLD) ->> 'parent', to_jsonb(NEW) ->> 'parent'];
     ELSIF NOT EXISTS (SELECT FROM catalog.pools) THEN
         RETURN NULL;
-    ELSIF TG_TABLE_NAME <> 'prices' THEN
+    ELSIF TG_TABLE_NAME = 'prices' THEN
+        parents := ARRAY(SELECT DISTINCT parent FROM catalog.pools);
+    ELSE
         -- Its own pools, and those of all that were ever below it.
         WITH RECURSIVE below (account) AS (
             SELECT changed
@@ -286,14 +291,21 @@ BEGIN
             SELECT history.account FROM below JOIN catalog.account_history AS history ON history.parent = below.account
         )
         SELECT array_agg(DISTINCT parent) INTO parents FROM catalog.pools WHERE account IN (SELECT account FROM below);
-        IF parents IS NULL THEN
-            RETURN NULL;
-        END IF;
+    END IF;
+    parents := ARRAY(SELECT parent FROM unnest(parents) AS parent WHERE NOT checked ? parent);
+    IF parents = '{{}}' THEN
+        RETURN NULL;
     END IF;
     problem := catalog.wrong_pool(parents);
     IF problem IS NOT NULL THEN
         RAISE EXCEPTION '%', problem USING ERRCODE = 'integrity_constraint_violation';
     END IF;
+    PERFORM set_config('weir.checked_pools', (checked || to_jsonb(parents))::text, true);
+    RETURN NULL;
+END $$;
+CREATE FUNCTION catalog.forget_checked_pools() RETURNS trigger LANGUAGE plpgsql SET search_path = pg_catalog AS $$
+BEGIN
+    PERFORM set_config('weir.checked_pools', '', true);
     RETURN NULL;
 END $$;
 CREATE CONSTRAINT TRIGGER check_pools AFTER INSERT OR UPDATE OR DELETE ON catalog.pools
@@ -304,6 +316,14 @@ CREATE CONSTRAINT TRIGGER check_pools AFTER INSERT OR UPDATE OR DELETE ON catalo
     DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION catalog.check_pools();
 CREATE CONSTRAINT TRIGGER check_pools AFTER INSERT OR UPDATE ON catalog.prices
     DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION catalog.check_pools();
+CREATE TRIGGER forget_checked_pools BEFORE INSERT OR UPDATE OR DELETE ON catalog.pools
+    FOR EACH STATEMENT EXECUTE FUNCTION catalog.forget_checked_pools();
+CREATE TRIGGER forget_checked_pools BEFORE INSERT OR UPDATE OR DELETE ON catalog.account_history
+    FOR EACH STATEMENT EXECUTE FUNCTION catalog.forget_checked_pools();
+CREATE TRIGGER forget_checked_pools BEFORE INSERT OR UPDATE OR DELETE ON catalog.account_zones
+    FOR EACH STATEMENT EXECUTE FUNCTION catalog.forget_checked_pools();
+CREATE TRIGGER forget_checked_pools BEFORE INSERT OR UPDATE OR DELETE ON catalog.prices
+    FOR EACH STATEMENT EXECUTE FUNCTION catalog.forget_checked_pools();
 
 CREATE FUNCTION catalog.refuse_no_pools() RETURNS trigger LANGUAGE plpgsql SET search_path = pg_catalog AS $$
 BEGIN
@@ -327,7 +347,8 @@ def downgrade() -> None:
     """Remove it; what pools is refused before (`downgrade.USES`)."""
     for table in ("account_history", "account_zones", "prices"):
         op.execute(f"DROP TRIGGER check_pools ON catalog.{table}")
+        op.execute(f"DROP TRIGGER forget_checked_pools ON catalog.{table}")
     op.execute("DROP TABLE catalog.pools")
     op.execute("DROP FUNCTION pool_parts(date, text[])")
-    op.execute("DROP FUNCTION catalog.check_pools(), catalog.wrong_pool(text[]), catalog.note_pool_of_limits()")
-    op.execute("DROP FUNCTION catalog.refuse_no_pools()")
+    op.execute("DROP FUNCTION catalog.check_pools(), catalog.wrong_pool(text[]), catalog.note_pools_of_limits()")
+    op.execute("DROP FUNCTION catalog.forget_checked_pools(), catalog.refuse_no_pools()")
