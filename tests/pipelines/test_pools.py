@@ -204,6 +204,18 @@ def test_billings_own_role_adds_up_all_of_a_pool(database: str) -> None:
     assert amounts(found) == {"a": Fraction("752.5"), "b": Fraction("2257.5")}
 
 
+def test_who_may_not_read_usage_reads_none_of_a_pools(database: str) -> None:
+    family(database, "a", "b")
+    write(database, "catalog.pools", *pool("a", "b"))
+    with psycopg.connect(in_schema(database)) as session:
+        session.execute("CREATE ROLE outsider")
+        session.execute("GRANT USAGE ON SCHEMA weir TO outsider")
+        session.execute("SET ROLE outsider")
+        with pytest.raises(psycopg.errors.InsufficientPrivilege, match="permission denied for function pool_parts"):
+            session.execute("SELECT FROM pool_parts(%s, NULL)", [MONTH])
+        session.rollback()
+
+
 def refused(database: str, sentence: str, statement: str) -> None:
     with pytest.raises(psycopg.errors.IntegrityConstraintViolation, match=sentence):
         edit(database, statement)

@@ -39,7 +39,10 @@ CREATE CONSTRAINT TRIGGER record_change AFTER INSERT OR UPDATE OR DELETE ON cata
 
 # Of each price version the members with a positive quantity have the part from where the versions before end, up by
 # their sum, and those with a negative one from there down by theirs: so each part has one sign. A member's share is a
-# function of the quantities in its part, in the order of names, and of its own place among them.
+# function of the quantities in its part, in the order of names, and of its own place among them. Where `weir.accounts`
+# is unset it answers for all, other than the rule of migration 0003: an application that reads all accounts sets
+# nothing, and would else take a member's usage for a total of its own. For anybody else, bills have the lines alone
+# that row-level security shows.
 PARTS = """
 CREATE FUNCTION pool_parts(of_month date, of_accounts text[])
 RETURNS TABLE (
@@ -49,6 +52,8 @@ RETURNS TABLE (
 LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog AS $$
 #variable_conflict use_column
 DECLARE
+    -- Its owner is the current user here.
+    asks name := coalesce(nullif(current_setting('role'), 'none'), session_user);
     shown text := nullif(current_setting('weir.accounts', true), '');
     parents text[] := ARRAY(
         SELECT DISTINCT parent FROM catalog.pools
@@ -58,6 +63,9 @@ DECLARE
 BEGIN
     IF parents = '{{}}' THEN
         RETURN;
+    END IF;
+    IF NOT has_table_privilege(asks, '{schema}.usage_months', 'SELECT') THEN
+        RAISE EXCEPTION 'permission denied for function pool_parts' USING ERRCODE = 'insufficient_privilege';
     END IF;
     RETURN QUERY
     WITH parts AS (
