@@ -11,7 +11,7 @@ their corrections, FOCUS and `weir usage` must be equal to it, to the last digit
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from fractions import Fraction
@@ -306,6 +306,20 @@ def billed(books: Books, month: date, accounts: list[str]) -> dict[str, Fraction
     return {name: amount for name, amount in sums.items() if amount}
 
 
+def on_invoices(books: Books, world: World, months: Sequence[date]) -> dict[tuple[str, date], Fraction]:
+    """What is on invoices that are not voided, by account and month, which must equal what the months come to."""
+    invoiced = books.rows(
+        "SELECT lines.account, original_period, sum(amount) AS amount FROM invoice_lines AS lines"
+        " WHERE NOT EXISTS (SELECT FROM invoice_events AS v WHERE v.invoice = lines.invoice AND v.state = 'Voided')"
+        " GROUP BY 1, 2 HAVING sum(amount) <> 0"
+    )
+    rounded = {
+        (name, month): amount for month in months for name, amount in expected(world, month, rounds=True).items()
+    }
+    assert {(row["account"], row["original_period"]): Fraction(row["amount"]) for row in invoiced} == rounded
+    return rounded
+
+
 @pytest.mark.few_in_ci(3)
 @pytest.mark.parametrize("seed", range(30))
 @pytest.mark.parametrize("setting", SETTINGS.values(), ids=SETTINGS)
@@ -331,17 +345,7 @@ def test_bills_invoices_with_corrections_and_focus_are_an_independent_sum(
         hashes = found
         assert books.faults() == []
         assert [check.holds for check in check_invoices(books.database)] == [True, True]
-    invoiced = books.rows(
-        "SELECT lines.account, original_period, sum(amount) AS amount FROM invoice_lines AS lines"
-        " WHERE NOT EXISTS (SELECT FROM invoice_events AS v WHERE v.invoice = lines.invoice AND v.state = 'Voided')"
-        " GROUP BY 1, 2 HAVING sum(amount) <> 0"
-    )
-    rounded = {
-        (name, month): amount
-        for month in setting.months
-        for name, amount in expected(world, month, rounds=True).items()
-    }
-    assert {(row["account"], row["original_period"]): Fraction(row["amount"]) for row in invoiced} == rounded
+    rounded = on_invoices(books, world, setting.months)
     in_focus(books, tmp_path, world, rounded)
     used: defaultdict[str, Fraction] = defaultdict(Fraction)
     for (name, _, _), quantities in world.quantities.items():

@@ -36,6 +36,7 @@ from tests.pipelines.test_money_of_plans import (
     closing,
     expected,
     in_focus,
+    on_invoices,
     store_ladders,
 )
 from tests.rules.test_pools import MILLIONTH, PICO, oracle_shares
@@ -268,17 +269,7 @@ def test_members_of_pools_are_billed_and_invoiced_by_an_independent_sum(
         assert books.faults() == []
         checks = list(check_invoices(books.database))
         assert [check.holds for check in checks] == [True, True], checks
-    invoiced = books.rows(
-        "SELECT lines.account, original_period, sum(amount) AS amount FROM invoice_lines AS lines"
-        " WHERE NOT EXISTS (SELECT FROM invoice_events AS v WHERE v.invoice = lines.invoice AND v.state = 'Voided')"
-        " GROUP BY 1, 2 HAVING sum(amount) <> 0"
-    )
-    rounded = {
-        (name, month): amount
-        for month in SETTING.months
-        for name, amount in expected(world, month, rounds=True).items()
-    }
-    assert {(row["account"], row["original_period"]): Fraction(row["amount"]) for row in invoiced} == rounded
+    rounded = on_invoices(books, world, SETTING.months)
     in_focus(books, tmp_path, world, rounded)
     assert seed or pools
 
