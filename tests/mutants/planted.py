@@ -69,6 +69,8 @@ BY_ITS_PART = "test_each_version_prices_the_units_on_its_part_of_the_ladder"
 SUMMED_ONCE = "test_after_any_changes_all_lines_of_a_key_sum_to_its_exact_total_rounded_once"
 BY_DAYS = "test_fees_are_prorated_by_the_days_that_an_account_has_the_plan"
 ACCOUNT_HISTORY = "jobs/runtime/postgres/migrations/versions/0036_accounts_as_they_were.py"
+POOLS = "jobs/runtime/postgres/migrations/versions/0132_pools.py"
+OF_SHARES, OF_POOLS = "tests/rules/test_pools.py", "tests/pipelines/test_pools.py"
 
 MUTANTS = (
     Mutant(
@@ -1019,5 +1021,33 @@ MUTANTS = (
         "total = EXACT.add(usage, charged(Fee.FLAT, self.flat_fee))",
         "total = usage",
         (f"{OF_PLAN_TERMS}::test_a_month_comes_to_usage_and_fee_but_never_below_the_minimum_nor_above_the_maximum",),
+    ),
+    Mutant(
+        "the last steps of a tier are of the first members of a pool, whatever their remainders are",
+        "metering/pools.py",
+        "key=lambda place: -remainders[place]",
+        "key=lambda place: place",
+        (f"{OF_SHARES}::test_members_pay_for_their_own_quantities_what_the_pool_costs_together",),
+    ),
+    Mutant(
+        "a part of a pool's ladder begins with the month",
+        POOLS,
+        "sum(up + down) OVER reached - up - down AS starts",
+        "0::numeric AS starts",
+        (f"{OF_POOLS}::test_any_pools_of_any_quantities_cost_what_the_definition_says_and_each_has_its_own",),
+    ),
+    Mutant(
+        "a pool that was checked stays so whatever the transaction changes later",
+        POOLS,
+        "PERFORM set_config('weir.checked_pools', '', true);",
+        "NULL;",
+        (f"{OF_POOLS}::test_a_transaction_checks_a_pool_once_and_again_after_what_it_changes_later",),
+    ),
+    Mutant(
+        "a member of a pool is closed without the others",
+        "jobs/close/pools.py",
+        "if (missing := sorted(members & left))",
+        "if (missing := sorted(members & left)) and False",
+        (f"{OF_POOLS}::test_all_of_a_pool_are_closed_together_or_nobody",),
     ),
 )
