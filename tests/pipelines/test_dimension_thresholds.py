@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from fractions import Fraction
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -31,6 +32,7 @@ from jobs.billing.fold import fold
 from jobs.billing.pipeline import JOB
 from jobs.forget.database import change
 from jobs.forget.tables import Person
+from jobs.forget.verify import Canary, search
 from jobs.queries.limits import limits_in_use
 from jobs.rebuild.billing import PLAN
 from jobs.runtime.effective_rules import EffectiveRules
@@ -347,8 +349,9 @@ def test_the_commands_and_webhooks_name_the_value(
 
 
 def test_a_person_who_is_forgotten_leaves_no_name_and_no_sum_and_what_their_limit_had_crossed_is_retracted(
-    connection: psycopg.Connection[Any], database: str
+    connection: psycopg.Connection[Any], database: str, tmp_path: Path
 ) -> None:
+    add_endpoint(database, "https://example.com", [EventType.THRESHOLD_CROSSED])
     with_dimensions(database)
     limits = [limit("2", account="*", dimension={"user_id": name}) for name in ("ada", "erased-1")]
     declare(database, *limits, limit("1", account="*", dimension=SEARCH))
@@ -372,6 +375,10 @@ def test_a_person_who_is_forgotten_leaves_no_name_and_no_sum_and_what_their_limi
     for table, column in (("usage_dimensions", "value"), ("threshold_changes", "dimension_value")):
         assert rows_of(connection, f"SELECT 1 AS one {theirs.format(table, column)}") == []
     assert {row["quantity"] for row in sums(connection) if row["account"] == "bolt" and row["value"] == "ada"} == {1}
+    with psycopg.connect(database) as reader:
+        left = {store.where: store.note for store in search(str(tmp_path), reader, Canary("acme", "ada"))}
+    for table in ("catalog.limits", "weir.limited_dimensions", "weir.webhook_events"):
+        assert left[table], "it says what becomes of it"
 
 
 def test_a_meter_that_bills_whole_periods_and_a_dimension_that_nobody_configured_are_refused(database: str) -> None:
