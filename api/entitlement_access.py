@@ -85,7 +85,8 @@ async def entitlement_access(read_request: ReadRequest) -> Response:
                 for feature, part in parts:
                     if part.counts_under(limit):
                         limits.setdefault((limit.account, feature), []).append(limit)
-        return _Found(meters, dimensions_of_limits(database), accounts, limits)
+        dimensions = dimensions_of_limits(database) if any("?" in feature for feature in features) else set()
+        return _Found(meters, dimensions, accounts, limits)
 
     found, frontier = await read_request.of(question)
     named = [name for name in customers if name in found.accounts]
