@@ -8,7 +8,7 @@ gateway that lets calls pass on errors would let all of them pass.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
@@ -23,7 +23,7 @@ from api.parameters import bad_request
 from api.read_request import ReadRequest
 from jobs.billing.days import MAX_COMBINATIONS
 from jobs.billing_progress import Row
-from jobs.queries.limits import LimitUse, accounts_now, limits_in_use
+from jobs.queries.limits import LimitUse, accounts_now, dimensions_of_limits, limits_in_use
 from jobs.queries.reading import Database
 from metering.csv_lines import text_of
 from metering.limits import period_words, rolling_hours
@@ -60,6 +60,7 @@ class _Feature:
 @dataclass(frozen=True)
 class _Found:
     meters: Sequence[str]
+    dimensions: Collection[str]
     accounts: Mapping[str, Row]
     limits: Mapping[tuple[str, str], Sequence[LimitUse]]
 
@@ -84,7 +85,8 @@ async def entitlement_access(read_request: ReadRequest) -> Response:
                 for feature, part in parts:
                     if part.counts_under(limit):
                         limits.setdefault((limit.account, feature), []).append(limit)
-        return _Found(meters, accounts, limits)
+        dimensions = dimensions_of_limits(database) if any("?" in feature for feature in features) else set()
+        return _Found(meters, dimensions, accounts, limits)
 
     found, frontier = await read_request.of(question)
     named = [name for name in customers if name in found.accounts]
@@ -112,17 +114,19 @@ async def _asked(read_request: ReadRequest) -> tuple[list[str], list[str]]:
 
 
 def _parts(feature: str) -> _Feature:
-    """Its parts; what it does not name is empty.
+    """Its parts; what it does not name is empty. One of several dimensions is all meter, so there is none.
 
     No meter has a slash or a question mark, and a model may. The key of a tag, as in `account.tags.cost/center`, may
     have a slash, and no name has an equals sign.
     """
     meter, _, of_value = feature.partition("?")
-    if "/" in meter or "=" not in of_value:
+    dimension, equals, rest = of_value.partition("=")
+    if "/" in meter or not (dimension and equals):
         of, _, model = feature.partition("/")
-        return _Feature(of.partition("?")[0], model, "", "")
-    dimension, _, rest = of_value.partition("=")
+        return _Feature(of, model, "", "")
     value, _, model = rest.partition("/")
+    if "&" in value:
+        return _Feature(feature, "", "", "")
     return _Feature(meter, model, unquote(dimension), unquote(value))
 
 
@@ -154,8 +158,8 @@ def _result(found: _Found, name: str, features: Iterable[str], frontier: datetim
 
 
 def _access(found: _Found, name: str, feature: str, frontier: datetime | None) -> dict[str, Any]:
-    if (meter := _parts(feature).meter) not in found.meters:
-        return _denied(Denied.FEATURE_NOT_FOUND, f"There is no meter {meter}.")
+    if missing := _missing(found, feature):
+        return _denied(Denied.FEATURE_NOT_FOUND, missing)
     limits = [limit for limit in found.limits.get((name, feature), ()) if limit.maximum is not None]
     for limit in limits:
         if limit.maximum == 0:
@@ -170,6 +174,16 @@ def _access(found: _Found, name: str, feature: str, frontier: datetime | None) -
     if uncertain := [_more(limit) for limit in limits if limit.other]:
         return {"has_access": True, "may_be_more": uncertain}
     return {"has_access": True}
+
+
+def _missing(found: _Found, feature: str) -> str | None:
+    """Why there is no such feature; None: there is. Whoever misspells it must not be let through whatever is used."""
+    part = _parts(feature)
+    if part.meter not in found.meters:
+        return f"There is no meter {part.meter}."
+    if part.dimension and part.dimension not in found.dimensions:
+        return f"There is no dimension {part.dimension}."
+    return None
 
 
 def _more(limit: LimitUse) -> str:

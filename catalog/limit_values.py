@@ -30,9 +30,10 @@ def perhaps_model(value: Any) -> str:
 
 def perhaps_dimension(value: Any) -> tuple[str, str] | None:
     """The name of a dimension and its one value; None where there is none. Raises ValueError."""
-    if value in (None, "", "null", "~", {}):
+    if value in (None, "", "null", "~"):
         return None
-    if not isinstance(value, Mapping) or len(value) != 1:
+    # A value that was left out would be no team, or all usage of the account.
+    if not isinstance(value, Mapping) or len(value) != 1 or any(text in (None, "null", "~") for text in value.values()):
         raise ValueError("must be one dimension with one value, such as {team: search}")
     ((name, text),) = value.items()
     if not isinstance(name, str) or not re.fullmatch(NAME, name):

@@ -22,6 +22,7 @@ from catalog.limits import store_limits
 from catalog.pools import store_pools
 from catalog.price_jumps import refuse_jumps
 from deployment.errors import CannotRun
+from jobs.queries.limits import dimensions_of_limits
 from jobs.runtime.unreachable import database_sentence
 from jobs.streams import AUTHOR, CatalogTopic
 from metering.instants import rfc3339
@@ -158,10 +159,6 @@ def table_of(topic: CatalogTopic) -> CatalogTable:
 
 
 _ATTRIBUTES = "SELECT jsonb_array_elements(config -> 'price_attributes') AS listed FROM jobs WHERE job = 'joins'"
-# A limit may be ended also when its dimension is configured no more.
-_DIMENSIONS = (
-    "SELECT dimension FROM declared_dimensions UNION SELECT dimension FROM catalog.limits WHERE dimension <> ''"
-)
 
 
 @dataclass(frozen=True)
@@ -220,8 +217,7 @@ def store_file(
             refused = catalog.rolling_limits_of_whole_periods(whole)
             if refused := refused + catalog.limits_of_dimensions_of_whole_periods(whole):
                 raise CannotRun("\n".join(refused))
-            dimensions = {row["dimension"] for row in database.execute(_DIMENSIONS)}
-            if unknown := catalog.unknown_dimensions(dimensions):
+            if unknown := catalog.unknown_dimensions(dimensions_of_limits(database)):
                 raise CannotRun("\n".join(unknown))
             attributes = [row["listed"] for row in database.execute(_ATTRIBUTES)]
             if unknown := catalog.unknown_attributes(restored(attributes)):

@@ -192,6 +192,7 @@ NOTES = {
     "pattern_outcomes": "removed when they expire (revise_days)",
     "limits": "somebody wrote the name into the catalog: remove the row, and the entry of its file",
     "limited_dimensions": "the name that limits of the catalog have: billing removes it once they are gone",
+    "webhook_events": "of a limit that names the person: removed by `weir retain`, 30 or 90 days after",
     "watches": "somebody wrote the name into a condition: its row stays also after `weir watch remove`",
 }
 """Of tables that `weir forget` does not change."""

@@ -110,6 +110,10 @@ _OF_DAYS = _RUNNING + _BY_VALUE.format(
     """
 )
 _FRONTIER = "SELECT frontier FROM closed_usage"
+# A limit may be asked for, and ended, also when its dimension is configured no more.
+_DIMENSIONS = (
+    "SELECT dimension FROM declared_dimensions UNION SELECT dimension FROM catalog.limits WHERE dimension <> ''"
+)
 
 
 @dataclass(frozen=True)
@@ -174,6 +178,11 @@ class TooManyLimits(Exception):
 def accounts_now(database: Database, accounts: Sequence[str]) -> list[Row]:
     """Those that there are: `account, name, effective_from, changed_at`, and `read_at`, the transaction's instant."""
     return database.execute(_ACCOUNTS, {"accounts": list(accounts)}).fetchall()
+
+
+def dimensions_of_limits(database: Database) -> set[str]:
+    """Those that a limit may be of: the configured ones, and those of the limits that there are."""
+    return {row["dimension"] for row in database.execute(_DIMENSIONS).fetchall()}
 
 
 def limits_in_use(

@@ -186,6 +186,39 @@ def test_a_dimension_may_have_a_slash_in_its_name_and_a_model_a_question_mark(ga
     assert codes(gateway, everybody, ACME, *asked[3:]) == {"requests/a?b=c": reached, "requests": None}
 
 
+def test_a_feature_of_a_dimension_that_there_is_not_of_several_or_of_no_value_is_not_found(
+    gateway: Server, everybody: str
+) -> None:
+    """Else whoever misspells the dimension is let through whatever is used."""
+    with psycopg.connect(gateway.database) as session:
+        session.execute("UPDATE jobs SET config = config || '{\"dimensions\": [\"team\"]}' WHERE job = 'billing'")
+    declare(gateway, {**limit("requests", "1"), "account": ACME, "dimension": {"team": "search"}})
+    with psycopg.connect(gateway.database) as session:
+        session.execute("UPDATE jobs SET config = config || '{\"dimensions\": [\"user_id\"]}' WHERE job = 'billing'")
+    wrong = (
+        "requests?tema=search",
+        "requests?team=search&user_id=u",
+        "requests?team",
+        "requests?team/m1",
+        "requests?=x",
+    )
+    right = (
+        "requests?team=search",
+        "requests?team=a%26b=c",
+        "requests?user_id=u",
+        "requests?user_id=",
+        "requests/m?a&b",
+    )
+    found = codes(gateway, everybody, ACME, *wrong, *right)
+    assert found == {**dict.fromkeys(wrong, "feature_not_found"), **dict.fromkeys(right)}
+    sentences = ask(gateway, everybody, ACME, features=[*wrong]).json["data"][0]["features"]
+    assert [sentences[feature]["reason"]["message"] for feature in wrong[:3]] == [
+        "There is no dimension tema.",
+        "There is no meter requests?team=search&user_id=u.",
+        "There is no meter requests?team.",
+    ]
+
+
 def test_a_limit_of_a_day_counts_the_day_of_the_accounts_own_calendar(gateway: Server, everybody: str) -> None:
     declare(gateway, *(limit("requests", "5", period="P1D", account=name) for name in (ACME, GLOBEX)))
     # Right before midnight the day of the rows may be over when it is asked.

@@ -10,19 +10,18 @@ import json
 import random
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from fractions import Fraction
-from types import SimpleNamespace
+from pathlib import Path
 from typing import Any
 
 import psycopg
 import pytest
 from psycopg.rows import dict_row
-from typer.testing import CliRunner
 
-from cli.main import app
 from deployment.errors import CannotRun
 from jobs.audit.bills.roll_ups import unequal_roll_ups
 from jobs.billing import thresholds
@@ -31,6 +30,7 @@ from jobs.billing.fold import fold
 from jobs.billing.pipeline import JOB
 from jobs.forget.database import change
 from jobs.forget.tables import Person
+from jobs.forget.verify import Canary, search
 from jobs.queries.limits import limits_in_use
 from jobs.rebuild.billing import PLAN
 from jobs.runtime.effective_rules import EffectiveRules
@@ -50,15 +50,19 @@ from tests.pipelines.test_thresholds import (
     MODELS,
     PLANS,
     ZONES,
+    assert_versions,
     changes,
+    crossed,
     declare,
     declare_limits,
     edit,
     is_due,
     limit,
+    limits_command,
     rows_in,
     used,
 )
+from tests.pipelines.threshold_oracle import any_thresholds, reversal, thresholds_of
 from tests.webhooks.sending import add_endpoint
 from webhooks.event_types import EventType
 from webhooks.wording import sentence
@@ -66,6 +70,7 @@ from webhooks.wording import sentence
 DIMENSIONS = ("team", "account.tags.tier", "user_id")
 VALUES = ("search", "a ]/? %é", "x")
 SEARCH = {"team": "search"}
+KEY = ("account", "period", "first_day", "meter", "model", "dimension", "dimension_value", "threshold")
 Place = tuple[str, str, date, str, str, str, str, Decimal]
 """Account, period, first day, meter, model, dimension, value and threshold."""
 
@@ -80,7 +85,7 @@ def test_in_any_cut_and_order_what_is_crossed_is_what_the_oracle_finds(seed: int
         with fresh_database(postgres_url) as database:
             world.run(database, random.Random(f"{seed}/{cut}"))
             with psycopg.connect(database) as connection:
-                assert crossed(connection) == expected, cut
+                assert crossed(connection, KEY) == expected, cut
                 assert_summed(connection)
 
 
@@ -99,9 +104,9 @@ def test_a_limit_that_is_declared_in_mid_month_counts_the_usage_that_there_is(
     assert is_due(connection)
     bill(connection, [])
     three = ("acme", "P1M", MARCH, "requests", "", "team", "search", Decimal(3))
-    assert crossed(connection) == {three}
+    assert crossed(connection, KEY) == {three}
     bill(connection, [used(6, dimensions=tags(team="search"), sign=-1, cause="reversed", corrects_lsns=[3])])
-    assert crossed(connection) == set()
+    assert crossed(connection, KEY) == set()
     assert [(row["version"], row["used"]) for row in changes(connection)] == [(1, 3), (2, 2)]
 
 
@@ -119,11 +124,11 @@ def test_the_accounts_own_limit_of_a_value_replaces_that_of_its_plan_and_no_limi
     )
     of = {"dimensions": tags(team="search")}
     bill(connection, [used(lsn, account=name, **of) for lsn, name in enumerate(["acme", "acme", "bolt"], 1)])
-    assert crossed(connection) == set()
+    assert crossed(connection, KEY) == set()
     rows = [used(4, **of), used(5, account="bolt", **of), used(6, dimensions=tags(team="x"), model="haiku")]
     bill(connection, rows)
     named = ("requests", "", "team", "search")
-    assert crossed(connection) == {
+    assert crossed(connection, KEY) == {
         ("acme", "P1M", MARCH, *named, Decimal(3)),
         ("bolt", "P1M", MARCH, *named, Decimal(2)),
         ("acme", "P1D", NOON.date(), "requests", "haiku", "team", "x", Decimal(1)),
@@ -137,18 +142,12 @@ def test_a_limit_that_is_declared_while_a_batch_is_folded_is_decided_by_the_next
     """The batch has seen no such limit when its days were written: its sums are read when all of it is committed."""
     with_dimensions(database)
     declare(database, limit("1", account="bolt"))
-    rows = built([used(lsn, dimensions=tags(team="search")) for lsn in (1, 2)], DROPS)
-    around = Fold(None, None, 3, is_whole=True, rules=(EffectiveRules(1, DROPS.deciding),))
-    with connection.transaction(), connection.cursor() as cursor:
-        stage(cursor, JOB.staged, rows)
-        assert thresholds.note_members(cursor)
+    with folded(connection, [used(lsn, dimensions=tags(team="search")) for lsn in (1, 2)]):
         declare(database, limit("2", account="acme", dimension=SEARCH))
-        fold(cursor, DROPS, around)
-        thresholds.decide_thresholds(cursor, around)
-    assert crossed(connection) == set()
+    assert crossed(connection, KEY) == set()
     assert is_due(connection)
     bill(connection, [])
-    assert crossed(connection) == {("acme", "P1M", MARCH, "requests", "", "team", "search", Decimal(2))}
+    assert crossed(connection, KEY) == {("acme", "P1M", MARCH, "requests", "", "team", "search", Decimal(2))}
     assert not is_due(connection)
 
 
@@ -163,10 +162,10 @@ def test_sums_go_with_the_last_limit_that_names_them_and_come_back_with_it(
     edit(connection, "DELETE FROM catalog.limits")
     bill(connection, [used(2, dimensions=tags(team="search"))])
     assert rows_of(connection, named) == rows_of(connection, "SELECT * FROM usage_dimensions") == []
-    assert crossed(connection) == set()
+    assert crossed(connection, KEY) == set()
     declare(database, limit("2", account="acme", dimension=SEARCH))
     bill(connection, [])
-    assert {place[-1] for place in crossed(connection)} == {Decimal(2)}
+    assert {place[-1] for place in crossed(connection, KEY)} == {Decimal(2)}
     assert_summed(connection)
 
 
@@ -177,23 +176,18 @@ def test_sums_go_also_when_the_last_limit_is_removed_while_a_batch_is_folded(
     with_dimensions(database)
     declare(database, limit("1", account="acme", dimension=SEARCH))
     bill(connection, [used(1, dimensions=tags(team="search"))])
-    around = Fold(None, None, 3, is_whole=True, rules=(EffectiveRules(1, DROPS.deciding),))
     with psycopg.connect(database) as other:
         other.execute("DELETE FROM catalog.limits")
-        with connection.transaction(), connection.cursor() as cursor:
-            stage(cursor, JOB.staged, built([used(2, dimensions=tags(team="search"))], DROPS))
-            assert thresholds.note_members(cursor)
+        with folded(connection, [used(2, dimensions=tags(team="search"))]):
             other.commit()
-            fold(cursor, DROPS, around)
-            thresholds.decide_thresholds(cursor, around)
-    assert crossed(connection) == set()
+    assert crossed(connection, KEY) == set()
     assert not is_due(connection)
     bill(connection, [used(3, dimensions=tags(team="search"))])
     left = "SELECT value FROM limited_dimensions UNION ALL SELECT value FROM usage_dimensions"
     assert rows_of(connection, left) == []
     declare(database, limit("3", account="acme", dimension=SEARCH))
     bill(connection, [])
-    assert {place[-1] for place in crossed(connection)} == {Decimal(3)}
+    assert {place[-1] for place in crossed(connection, KEY)} == {Decimal(3)}
     assert_summed(connection)
 
 
@@ -229,7 +223,7 @@ def test_a_rebuild_sums_the_values_again_at_its_end(connection: psycopg.Connecti
     with_dimensions(database)
     declare(database, *(limit("1", account="*", dimension={"team": value}) for value in VALUES))
     bill(connection, rows, DROPS)
-    before, decided = sums(connection), crossed(connection)
+    before, decided = sums(connection), crossed(connection, KEY)
     assert before
     with connection.transaction(), connection.cursor() as cursor:
         for statement in PLAN.keeping:
@@ -243,7 +237,7 @@ def test_a_rebuild_sums_the_values_again_at_its_end(connection: psycopg.Connecti
     assert sorted(map(str, sums(connection))) == names
     assert_summed(connection)
     bill(connection, [])
-    assert crossed(connection) == decided
+    assert crossed(connection, KEY) == decided
 
 
 def test_the_audit_names_a_sum_of_a_value_that_is_wrong_or_lost(
@@ -271,7 +265,6 @@ def test_usage_of_combinations_beyond_the_first_of_a_day_is_in_no_value_and_the_
     connection: psycopg.Connection[Any], database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("jobs.billing.fold.add_days", lambda cursor, position: add_days(cursor, position, 2))
-    monkeypatch.setattr("deployment.stack.running_deployment", lambda _: SimpleNamespace(postgres_url=database))
     with_dimensions(database)
     declare(database, limit("9", account="acme", dimension=SEARCH), limit("9", account="acme", dimension={"team": "z"}))
     of = [used(lsn, dimensions=tags(team="search", user_id=f"u{lsn}")) for lsn in range(1, 6)]
@@ -317,12 +310,7 @@ def test_until_billing_has_summed_a_new_limit_the_status_adds_up_days(
 def test_the_commands_and_webhooks_name_the_value(
     connection: psycopg.Connection[Any], database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("deployment.stack.running_deployment", lambda _: SimpleNamespace(postgres_url=database))
-
-    def weir(*arguments: str) -> Any:
-        found = CliRunner().invoke(app, ["limits", *arguments, "--format", "json"])
-        assert found.exit_code == 0, found.output
-        return json.loads(found.stdout)
+    weir = limits_command(database, monkeypatch)
 
     add_endpoint(database, "https://example.com", [EventType.THRESHOLD_CROSSED])
     with_dimensions(database)
@@ -347,8 +335,9 @@ def test_the_commands_and_webhooks_name_the_value(
 
 
 def test_a_person_who_is_forgotten_leaves_no_name_and_no_sum_and_what_their_limit_had_crossed_is_retracted(
-    connection: psycopg.Connection[Any], database: str
+    connection: psycopg.Connection[Any], database: str, tmp_path: Path
 ) -> None:
+    add_endpoint(database, "https://example.com", [EventType.THRESHOLD_CROSSED])
     with_dimensions(database)
     limits = [limit("2", account="*", dimension={"user_id": name}) for name in ("ada", "erased-1")]
     declare(database, *limits, limit("1", account="*", dimension=SEARCH))
@@ -357,7 +346,7 @@ def test_a_person_who_is_forgotten_leaves_no_name_and_no_sum_and_what_their_limi
     bill(connection, rows)
     bill(connection, [used(4, dimensions=tags(team="search", user_id="erased-1"))])
     two = ("acme", "P1M", MARCH, "requests", "", "user_id", "ada", Decimal(2))
-    assert two in crossed(connection)
+    assert two in crossed(connection, KEY)
     with psycopg.connect(database, autocommit=True) as eraser:
         [key] = keys_of("a secret of this test that is long enough")
         list(change(eraser, Person(1, "acme", "ada", key)))
@@ -365,13 +354,17 @@ def test_a_person_who_is_forgotten_leaves_no_name_and_no_sum_and_what_their_limi
     assert is_due(connection)
     bill(connection, [])
     named = ("requests", "", "user_id", "erased-1")
-    assert {place for place in crossed(connection) if place[5] == "user_id"} == {
+    assert {place for place in crossed(connection, KEY) if place[5] == "user_id"} == {
         ("acme", "P1M", MARCH, *named, Decimal(2))
     }, "the limit of the pseudonym, which has all that they used"
     theirs = "FROM {} WHERE account = 'acme' AND {} = 'ada'"
     for table, column in (("usage_dimensions", "value"), ("threshold_changes", "dimension_value")):
         assert rows_of(connection, f"SELECT 1 AS one {theirs.format(table, column)}") == []
     assert {row["quantity"] for row in sums(connection) if row["account"] == "bolt" and row["value"] == "ada"} == {1}
+    with psycopg.connect(database) as reader:
+        left = {store.where: store.note for store in search(str(tmp_path), reader, Canary("acme", "ada"))}
+    for table in ("catalog.limits", "weir.limited_dimensions", "weir.webhook_events"):
+        assert left[table], "it says what becomes of it"
 
 
 def test_a_meter_that_bills_whole_periods_and_a_dimension_that_nobody_configured_are_refused(database: str) -> None:
@@ -416,13 +409,16 @@ def with_dimensions(database: str, *names: str) -> None:
         connection.execute("UPDATE jobs SET config = %s WHERE job = 'billing'", [config])
 
 
-def crossed(connection: psycopg.Connection[Any]) -> set[Place]:
-    """By the last version of each."""
-    key = ("account", "period", "first_day", "meter", "model", "dimension", "dimension_value", "threshold")
-    last: dict[tuple[Any, ...], dict[str, Any]] = {}
-    for row in rows_of(connection, "SELECT * FROM threshold_changes ORDER BY version"):
-        last[tuple(row[name] for name in key)] = row
-    return {place for place, row in last.items() if row["is_crossed"]}
+@contextmanager
+def folded(connection: psycopg.Connection[Any], rows: Sequence[dict[str, Any]]) -> Iterator[None]:
+    """Bill `rows`, while the block is run between what is noted before the fold and the fold."""
+    around = Fold(None, None, 3, is_whole=True, rules=(EffectiveRules(1, DROPS.deciding),))
+    with connection.transaction(), connection.cursor() as cursor:
+        stage(cursor, JOB.staged, built(list(rows), DROPS))
+        assert thresholds.note_members(cursor)
+        yield
+        fold(cursor, DROPS, around)
+        thresholds.decide_thresholds(cursor, around)
 
 
 def sums(connection: psycopg.Connection[Any]) -> list[dict[str, Any]]:
@@ -464,9 +460,8 @@ class _World:
     def of(chance: random.Random) -> _World:
         rows: list[dict[str, Any]] = []
         for lsn in range(1, chance.randint(80, 180)):
-            of = chance.choice(rows) if rows and chance.random() < 0.2 else None
-            if of and of["sign"] > 0 and not any(row["corrects_lsns"] == [of["lsn"]] for row in rows):
-                rows.append({**of, "lsn": lsn, "sign": -1, "cause": "reversed", "corrects_lsns": [of["lsn"]]})
+            if taken_back := reversal(chance, rows, lsn):
+                rows.append(taken_back)
                 continue
             named = {name: chance.choice(VALUES) for name in DIMENSIONS if chance.random() < 0.7}
             row = used(
@@ -488,11 +483,7 @@ class _World:
             if chance.random() < 0.2:
                 what["model"] = chance.choice(MODELS)
             since = chance.choice([LONG_AGO, LONG_AGO + timedelta(hours=5)])
-            row = {**of_whom, **what, "effective_from": since.isoformat()}
-            row["steps"] = [f"{chance.randint(1, 9)}.5" for _ in range(chance.randint(0, 2))]
-            row["quantity"] = chance.choice([None, "0", f"{chance.randint(1, 12)}", f"{chance.randint(1, 9)}.25"])
-            if chance.random() < 0.3:
-                row["every"] = chance.choice(["0.5", "3", "7.25"])
+            row = {**of_whom, **what, "effective_from": since.isoformat(), **any_thresholds(chance)}
             limits[json.dumps([of_whom, what, since.isoformat()])] = row
         return _World(rows, [*limits.values()])
 
@@ -528,7 +519,7 @@ class _World:
             if is_due(connection):
                 bill(connection, [], DROPS)
             assert not is_due(connection)
-            assert_versions_of_values(connection)
+            assert_versions(connection, KEY)
 
     def crossed(self) -> set[Place]:
         totals: dict[tuple[str, str, date, str, str, str, str], Fraction] = defaultdict(Fraction)
@@ -552,23 +543,9 @@ class _World:
 
     def _thresholds(self, place: tuple[Any, ...], total: Fraction) -> Iterator[str]:
         account, period, _, meter, model, dimension, value = place
-        for of in ({"account": account}, {"plan": "gold"}, {"account": "*"}):
-            versions = [
-                row
-                for row in self.limits
-                if of.items() <= row.items()
-                and (row["period"], row["meter"], row.get("model", "")) == (period, meter, model)
-                and row.get("dimension", {"": ""}) == {dimension: value}
-            ]
-            if versions:
-                row = max(versions, key=lambda row: datetime.fromisoformat(row["effective_from"]))
-                yield from [*row["steps"], *([] if row["quantity"] is None else [row["quantity"]])]
-                every = Fraction(row.get("every", "1000000"))
-                yield from [f"{Decimal(row['every']) * turn}" for turn in range(1, 101) if every * turn <= total]
-                return
 
+        def counts(row: dict[str, Any]) -> bool:
+            of = (row["period"], row["meter"], row.get("model", ""), row.get("dimension", {"": ""}))
+            return of == (period, meter, model, {dimension: value})
 
-def assert_versions_of_values(connection: psycopg.Connection[Any]) -> None:
-    key = "account, period, first_day, meter, currency, model, dimension, dimension_value, threshold"
-    holes = f"SELECT 1 AS one FROM threshold_changes GROUP BY {key} HAVING max(version) <> count(*)"
-    assert rows_of(connection, holes) == [], "within one epoch the versions of a threshold have no holes"
+        return thresholds_of(self.limits, account, "gold", total, counts)

@@ -14,14 +14,11 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from fractions import Fraction
-from types import SimpleNamespace
 from typing import Any
 
 import psycopg
 import pytest
-from typer.testing import CliRunner
 
-from cli.main import app
 from deployment.errors import CannotRun
 from jobs.billing.pipeline import JOB
 from jobs.runtime.job import Fold
@@ -44,8 +41,10 @@ from tests.pipelines.test_thresholds import (
     declare_limits,
     edit,
     limit,
+    limits_command,
     used,
 )
+from tests.pipelines.threshold_oracle import any_thresholds, reversal, thresholds_of
 from tests.webhooks.sending import add_endpoint
 from webhooks.event_types import EventType
 from webhooks.wording import sentence
@@ -183,12 +182,7 @@ def test_a_webhook_says_which_hours_and_a_sentence_names_no_day(
 def test_status_and_changes_show_what_was_used_in_the_window_that_billing_decides_by(
     connection: psycopg.Connection[Any], database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("deployment.stack.running_deployment", lambda _: SimpleNamespace(postgres_url=database))
-
-    def weir(*arguments: str) -> Any:
-        found = CliRunner().invoke(app, ["limits", *arguments, "--format", "json"])
-        assert found.exit_code == 0, found.output
-        return json.loads(found.stdout)
+    weir = limits_command(database, monkeypatch)
 
     declare(database, limit("4", account="acme", period="PT3H", steps=["1"]), limit("9", account="acme", period="P1D"))
     Driver(connection).bill([at(1, 9), at(2, 10), at(3, 12)], START + 12 * HOUR)
@@ -239,9 +233,8 @@ class _World:
     def of(chance: random.Random) -> _World:
         rows: list[dict[str, Any]] = []
         for lsn in range(1, chance.randint(60, 140)):
-            of = chance.choice(rows) if rows and chance.random() < 0.2 else None
-            if of and of["sign"] > 0 and not any(row["corrects_lsns"] == [of["lsn"]] for row in rows):
-                rows.append({**of, "lsn": lsn, "sign": -1, "cause": "reversed", "corrects_lsns": [of["lsn"]]})
+            if taken_back := reversal(chance, rows, lsn):
+                rows.append(taken_back)
                 continue
             minutes = chance.choice([0, 1, 30, 59])
             row = used(
@@ -260,11 +253,7 @@ class _World:
             if chance.random() < 0.3:
                 what["model"] = chance.choice(MODELS)
             since = chance.choice([LONG_AGO, LONG_AGO + 5 * HOUR])
-            row = {**of, **what, "effective_from": since.isoformat()}
-            row["steps"] = [f"{chance.randint(1, 9)}.5" for _ in range(chance.randint(0, 2))]
-            row["quantity"] = chance.choice([None, "0", f"{chance.randint(1, 12)}", f"{chance.randint(1, 9)}.25"])
-            if chance.random() < 0.3:
-                row["every"] = chance.choice(["0.5", "3", "7.25"])
+            row = {**of, **what, "effective_from": since.isoformat(), **any_thresholds(chance)}
             limits[json.dumps([of, what, since.isoformat()])] = row
         minutes = chance.choice([0, 30, 59])
         frontier = START + chance.randint(2, 33) * HOUR + timedelta(minutes=minutes)
@@ -327,19 +316,11 @@ class _World:
 
     def _thresholds(self, account: str, period: str, meter: str, model: str, total: Fraction) -> Iterator[str]:
         plan = "iron" if self.moves else "gold"
-        for of in ({"account": account}, {"plan": plan}, {"account": "*"}):
-            versions = [
-                row
-                for row in self.limits
-                if of.items() <= row.items()
-                and (row["period"], row["meter"], row.get("model", "")) == (period, meter, model)
-            ]
-            if versions:
-                row = max(versions, key=lambda row: datetime.fromisoformat(row["effective_from"]))
-                yield from [*row["steps"], *([] if row["quantity"] is None else [row["quantity"]])]
-                every = Fraction(row.get("every", "1000000"))
-                yield from [f"{Decimal(row['every']) * turn}" for turn in range(1, 101) if every * turn <= total]
-                return
+
+        def counts(row: dict[str, Any]) -> bool:
+            return (row["period"], row["meter"], row.get("model", "")) == (period, meter, model)
+
+        return thresholds_of(self.limits, account, plan, total, counts)
 
 
 def _move(connection: psycopg.Connection[Any]) -> None:

@@ -10,7 +10,7 @@ import asyncio
 import json
 import random
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
@@ -41,6 +41,7 @@ from tests.pipelines.billing import NOON, Price, bill, usage_row
 from tests.pipelines.folding import rows_of
 from tests.pipelines.test_members_folded import Added
 from tests.pipelines.test_members_folded import fold as fold_members
+from tests.pipelines.threshold_oracle import reversal, thresholds_of
 from tests.webhooks.receiver import Call, Receiver
 from tests.webhooks.sending import add_endpoint, now_clock, queue, send_all, states
 from webhooks.event_types import EventType
@@ -54,6 +55,7 @@ METERS = (Meter.REQUESTS, Meter.INPUT_TOKENS)
 ZONES = {"acme": "UTC", "bolt": "Pacific/Kiritimati", "corp": "America/Los_Angeles", "dune": "Europe/Berlin"}
 PLANS = ("gold", "iron")
 MODELS = ("sonnet", "haiku", "opus/v2")
+KEY = ("account", "period", "first_day", "meter", "currency", "model", "threshold")
 Crossed = set[tuple[str, str, date, str, str, str, Decimal]]
 """Account, period, first day, meter, currency, model and threshold."""
 
@@ -472,12 +474,7 @@ def test_a_receiver_gets_the_thresholds_of_an_account_in_the_order_in_which_they
 def test_the_commands_list_limits_how_near_accounts_are_and_what_changed(
     connection: psycopg.Connection[Any], database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("deployment.stack.running_deployment", lambda _: SimpleNamespace(postgres_url=database))
-
-    def weir(*arguments: str) -> Any:
-        found = CliRunner().invoke(app, ["limits", *arguments, "--format", "json"])
-        assert found.exit_code == 0, found.output
-        return json.loads(found.stdout)
+    weir = limits_command(database, monkeypatch)
 
     spent = {"plan": "gold", "currency": "EUR", "period": "P1M", "amount": "0.10", "steps": ["50%"]}
     declare(database, limit("8", account="*", steps=["5"]), spent)
@@ -534,19 +531,29 @@ def changes(connection: psycopg.Connection[Any]) -> list[dict[str, Any]]:
     return rows_of(connection, "SELECT * FROM threshold_changes ORDER BY changed_at, version, threshold")
 
 
-def crossed(connection: psycopg.Connection[Any]) -> Crossed:
-    """By the last version of each."""
-    key = ("account", "period", "first_day", "meter", "currency", "model", "threshold")
+def crossed(connection: psycopg.Connection[Any], key: Sequence[str] = KEY) -> set[Any]:
+    """By the last version of each `key`."""
     last: dict[tuple[Any, ...], dict[str, Any]] = {}
     for row in rows_of(connection, "SELECT * FROM threshold_changes ORDER BY version"):
         last[tuple(row[name] for name in key)] = row
     return {place for place, row in last.items() if row["is_crossed"]}
 
 
-def assert_versions(connection: psycopg.Connection[Any]) -> None:
-    key = "account, period, first_day, meter, currency, model, threshold"
-    holes = f"SELECT 1 AS one FROM threshold_changes GROUP BY {key} HAVING max(version) <> count(*)"
+def assert_versions(connection: psycopg.Connection[Any], key: Sequence[str] = KEY) -> None:
+    holes = f"SELECT 1 AS one FROM threshold_changes GROUP BY {', '.join(key)} HAVING max(version) <> count(*)"
     assert rows_of(connection, holes) == [], "within one epoch the versions of a threshold have no holes"
+
+
+def limits_command(database: str, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
+    """`weir limits` of a stack with this database: what it prints as JSON."""
+    monkeypatch.setattr("deployment.stack.running_deployment", lambda _: SimpleNamespace(postgres_url=database))
+
+    def weir(*arguments: str) -> Any:
+        found = CliRunner().invoke(app, ["limits", *arguments, "--format", "json"])
+        assert found.exit_code == 0, found.output
+        return json.loads(found.stdout)
+
+    return weir
 
 
 def rows_in(database: str, query: str) -> list[dict[str, Any]]:
@@ -567,11 +574,9 @@ class _World:
         rows: list[dict[str, Any]] = []
         for lsn in range(1, chance.randint(60, 140)):
             first = chance.choice([MARCH, MARCH, APRIL])
-            if rows and chance.random() < 0.2:
-                of = chance.choice(rows)
-                if of["sign"] > 0 and not any(row["corrects_lsns"] == [of["lsn"]] for row in rows):
-                    rows.append({**of, "lsn": lsn, "sign": -1, "cause": "reversed", "corrects_lsns": [of["lsn"]]})
-                    continue
+            if taken_back := reversal(chance, rows, lsn):
+                rows.append(taken_back)
+                continue
             quantities = {meter: Decimal(chance.randint(0, 4_000)) / 1_000 for meter in METERS}
             row = used(
                 lsn,
@@ -660,22 +665,12 @@ class _World:
         account, period, first, meter, currency, model = place
         ends = _following(period, first, ZoneInfo(ZONES[account]))
         plan = "iron" if self.moved < ends else "gold"
-        for of in ({"account": account}, {"plan": plan}, {"account": "*"}):
-            versions = [
-                row
-                for row in self.limits
-                if of.items() <= row.items()
-                and [row.get(name, "") for name in ("meter", "currency", "model", "period")]
-                == [meter, currency, model, period]
-                and datetime.fromisoformat(row["effective_from"]) < ends
-            ]
-            if versions:
-                row = max(versions, key=lambda row: datetime.fromisoformat(row["effective_from"]))
-                most = row.get("quantity", row.get("amount"))
-                yield from [*row["steps"], *([] if most is None else [most])]
-                every = Fraction(row.get("every", "1000000"))
-                yield from [f"{Decimal(row['every']) * turn}" for turn in range(1, 101) if every * turn <= total]
-                return
+
+        def counts(row: dict[str, Any]) -> bool:
+            of = [row.get(name, "") for name in ("meter", "currency", "model", "period")]
+            return of == [meter, currency, model, period] and datetime.fromisoformat(row["effective_from"]) < ends
+
+        return thresholds_of(self.limits, account, plan, total, counts)
 
 
 PERIODS = ("P1D", "P1M")

@@ -279,6 +279,9 @@ def test_a_limit_that_means_nothing_is_refused_with_what_it_must_be(wrong: dict[
         ({"dimension": {"meter": "a"}}, "meter cannot be a dimension"),
         ({"dimension": {"team": ""}}, "team must be text that is not empty"),
         ({"dimension": {"team": ["a"]}}, "team must be text that is not empty"),
+        ({"dimension": {"team": None}}, "must be one dimension with one value, such as {team: search}"),
+        ({"dimension": {"team": "~"}}, "must be one dimension with one value"),
+        ({"dimension": {}}, "must be one dimension with one value"),
         ({"dimension": {"team": "x" * 513}}, "team must be at most 512 bytes long"),
         ({"dimension": {"team": "a"}, "period": "PT24H"}, "must have period P1D or P1M: hours have no dimensions"),
         (

@@ -15,14 +15,14 @@ from alembic.util import CommandError
 
 from jobs.runtime.errors import Refused
 from jobs.runtime.postgres.job_roles import remove_policies
+from jobs.runtime.postgres.ownership import HOLDS_LOCK
 from jobs.runtime.postgres.schema import migrator
 
 OLDEST = "0037"
 """Further back tables lose what later ones need."""
 
-_RUNNING = """
-SELECT string_agg(job, ', ' ORDER BY job)
-FROM jobs JOIN pg_stat_activity ON pid = owner_pid AND backend_start = owner_started_at
+_RUNNING = f"""
+SELECT string_agg(job, ', ' ORDER BY job) FROM jobs JOIN pg_locks ON pid = owner_pid AND {HOLDS_LOCK.format(job="job")}
 """
 
 

@@ -110,7 +110,7 @@ SELECT relname, relrowsecurity FROM pg_class
 WHERE relnamespace = %s::regnamespace AND relname = ANY (%s) AND relkind IN ('r', 'p', 'v') ORDER BY 1
 """
 _POLICIES = """
-SELECT policyname, cmd, roles::text[], qual FROM pg_policies WHERE schemaname = %s AND tablename = %s
+SELECT policyname, cmd, roles::text[] FROM pg_policies WHERE schemaname = %s AND tablename = %s
 """
 
 
@@ -157,7 +157,7 @@ def remove_policies(connection: psycopg.Connection[Any], schema: str) -> None:
         for name, has_policies in connection.execute(_RELATIONS, [place, list(relations)]).fetchall():
             is_by_job = place == schema and name in BY_JOB
             table = sql.Identifier(place, name)
-            for policy, _, _, _ in connection.execute(_POLICIES, [place, name]).fetchall():
+            for policy, _, _ in connection.execute(_POLICIES, [place, name]).fetchall():
                 if policy in _OURS or (is_by_job and policy == EVERYBODY_READS):
                     connection.execute(sql.SQL("DROP POLICY {} ON {}").format(sql.Identifier(policy), table))
             if is_by_job and has_policies:
@@ -214,7 +214,7 @@ def _guard(
     mine = {policy.name for policy in wanted} | _OURS
     stored = {
         (name, command, tuple(sorted(roles)))
-        for name, command, roles, _ in connection.execute(_POLICIES, list(relation)).fetchall()
+        for name, command, roles in connection.execute(_POLICIES, list(relation)).fetchall()
         if name in mine
     }
     if stored != {(policy.name, policy.command, tuple(sorted(policy.roles)) or ("public",)) for policy in wanted}:

@@ -35,10 +35,19 @@ ON CONFLICT (job) DO UPDATE SET
 RETURNING epoch
 """
 
-_END_PREDECESSOR = """
-SELECT pg_terminate_backend(a.pid, %s)
-FROM jobs j JOIN pg_stat_activity a ON a.pid = j.owner_pid AND a.backend_start = j.owner_started_at
-WHERE j.job = %s AND a.pid <> pg_backend_pid()
+REBUILD_LOCK = 0x57656972
+"""First key of the advisory locks that drivers of a job share, and that a rebuild of its tables holds exclusively."""
+
+# Everybody sees locks. When a session began is seen by those logins alone that may do what its login may.
+HOLDS_LOCK = f"""
+locktype = 'advisory' AND granted AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
+AND classid = {REBUILD_LOCK} AND objid = (hashtext({{job}})::bigint & 4294967295)::oid
+"""
+
+_END_PREDECESSOR = f"""
+SELECT pg_terminate_backend(pid, %s)
+FROM jobs j JOIN pg_locks ON pid = owner_pid AND {HOLDS_LOCK.format(job="j.job")}
+WHERE j.job = %s AND pid <> pg_backend_pid()
 """
 
 # A driver does not end sessions of another.
@@ -49,15 +58,10 @@ UPDATE jobs SET owner_pid = a.pid, owner_started_at = a.backend_start, updated_a
 FROM pg_stat_activity a WHERE a.pid = pg_backend_pid() AND job = %s AND epoch = %s
 """
 
-
-REBUILD_LOCK = 0x57656972
-"""First key of the advisory locks that drivers of a job share, and that a rebuild of its tables holds exclusively."""
 # Drivers that have begun, and have not got as far as to own the job.
-_END_OTHERS = """
+_END_OTHERS = f"""
 SELECT pg_terminate_backend(pid, %(limit_ms)s) FROM pg_locks
-WHERE locktype = 'advisory' AND mode = 'ShareLock' AND pid <> pg_backend_pid()
-  AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
-  AND classid = %(family)s AND objid = (hashtext(%(job)s)::bigint & 4294967295)::oid
+WHERE {HOLDS_LOCK.format(job="%(job)s")} AND mode = 'ShareLock' AND pid <> pg_backend_pid()
 """
 _LOCK_EXCLUSIVELY = "SELECT pg_try_advisory_lock(%(family)s, hashtext(%(job)s))"
 _SHARE = "SELECT pg_try_advisory_lock_shared(%(family)s, hashtext(%(job)s))"
@@ -85,6 +89,8 @@ class Ownership:
     ) -> Ownership:
         """End the predecessor's database session and take the next epoch, no lower than `at_least`.
 
+        Where this login may not end that session, it waits for its transaction.
+
         `is_alone`: for a rebuild of the job's tables; all other drivers wait until this session is over. Raises NotYet
         during another rebuild.
         """
@@ -93,7 +99,8 @@ class Ownership:
             _refuse_while_rebuilt(connection, job)
         _warn_of_pooler(connection)
         # First the session, then the row: the predecessor may hold a share lock on it, and be frozen.
-        connection.execute(_END_PREDECESSOR, [round(SESSION_ENDS_WITHIN_SECONDS * 1_000), job])
+        with _if_allowed():
+            connection.execute(_END_PREDECESSOR, [round(SESSION_ENDS_WITHIN_SECONDS * 1_000), job])
         row = connection.execute(
             _TAKE, {"job": job, "at_least": at_least, "config": Jsonb(config), "state": Phase.STARTING}
         ).fetchone()
@@ -194,10 +201,21 @@ def _refuse_while_rebuilt(connection: psycopg.Connection[Any], job: str) -> None
 def _lock_exclusively(connection: psycopg.Connection[Any], job: str) -> None:
     """Let no other driver of `job` have a session as long as this one lasts. Raises Refused where one comes between."""
     parameters = {"family": REBUILD_LOCK, "job": job, "limit_ms": round(SESSION_ENDS_WITHIN_SECONDS * 1_000)}
-    connection.execute(_END_OTHERS, parameters)
+    with _if_allowed():
+        connection.execute(_END_OTHERS, parameters)
     if connection.execute(_LOCK_EXCLUSIVELY, parameters).fetchone() != (True,):
         connection.close()
-        raise Refused(f"another `weir rebuild {job}` is under way, or a driver of {job} began just now; try again")
+        raise Refused(
+            f"another `weir rebuild {job}` is under way, or a driver of {job} began just now or runs with a login whose"
+            f" sessions this one may not end; stop {job}, or GRANT pg_signal_backend to this login, and try again"
+        )
+
+
+@contextmanager
+def _if_allowed() -> Iterator[None]:
+    """To end a session: the epoch fences its driver without that as well, once its transaction is over."""
+    with suppress(psycopg.errors.InsufficientPrivilege):
+        yield
 
 
 def _connected(job: str, postgres_url: str) -> psycopg.Connection[Any]:
