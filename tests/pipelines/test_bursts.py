@@ -246,6 +246,26 @@ def test_a_burst_whose_last_version_began_before_the_period_is_not_listed_as_it_
     assert (listed(NOON), listed(NOON + second)) == ([], [])
 
 
+def test_all_versions_of_a_burst_are_those_that_a_period_has_and_those_that_follow_them(
+    connection: psycopg.Connection[Any], database: str
+) -> None:
+    second, late = timedelta(seconds=1), NOON + timedelta(hours=2)
+    fold(connection, hourly(), errors([place + 1 for place in range(20)]), frontier=late)
+    fold(connection, hourly(), errors([0], 50), frontier=late)
+    fold(connection, hourly(), an_hour_before(127), frontier=late)
+
+    def listed(start: datetime, end: datetime) -> list[tuple[int, bool]]:
+        asked = Matches(start=start, end=end, all_versions=True)
+        with psycopg.connect(in_schema(database), row_factory=dict_row) as reader:
+            return sorted((row["version"], row["is_retracted"]) for row in match_rows(reader, asked))
+
+    every = [(1, False), (2, False), (3, True)]
+    for start in (NOON, NOON + second):
+        assert listed(start, NOON + 2 * second) == every, "the highest version says that it does not stand"
+    assert listed(NOON, NOON + second) == every
+    assert listed(NOON + 2 * second, late) == []
+
+
 def test_all_versions_of_a_burst_expire_at_once_so_that_no_earlier_one_stands_again(
     connection: psycopg.Connection[Any],
 ) -> None:
