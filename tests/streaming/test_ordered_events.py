@@ -391,6 +391,22 @@ def test_a_record_that_the_topic_does_not_take_is_reported_and_published_once_th
     publisher.close()
 
 
+def test_a_topic_that_takes_each_record_takes_them_all_however_many_are_sent_at_once(
+    topic: str, database: str, tmp_path: Path
+) -> None:
+    """A broker's limit is of a batch, and random bytes are as many when they are compressed."""
+    commits = made_up(10, 6)
+    wanted, chance = oracle(commits), random.Random(1)
+    publisher = publisher_of(database, topic, tmp_path)
+    publish_all(publisher)
+    limit_records(topic, 200_000)
+    for rows in commits:
+        commit(tmp_path, rows, values={row.lsn: chance.randbytes(60_000) for row in rows})
+    publish_all(publisher)
+    assert sorted(messages_of(topic)) == [one.sequence for one in wanted]
+    publisher.close()
+
+
 def messages_of(bootstrap: str) -> list[int]:
     """The sequence numbers on the topic."""
     return [int(headers_of(message)["weir-sequence"]) for message in committed(bootstrap, ORDERED_EVENTS)]
