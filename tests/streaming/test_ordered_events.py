@@ -299,6 +299,14 @@ def sent_events() -> float:
     return sum(value or 0.0 for value in found)
 
 
+def note_erasure(connection: psycopg.Connection[Any]) -> None:
+    """A person was forgotten now."""
+    connection.execute(
+        "INSERT INTO erasures (erasure, account, person, key_id, reason, asked_by, erased_at)"
+        " VALUES (1, 'account-1', sha256('x'), 'k', 'asked', 'me', now())"
+    )
+
+
 def test_nothing_is_sent_that_was_read_before_an_erasure_was_complete(
     topic: str, database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -316,10 +324,7 @@ def test_nothing_is_sent_that_was_read_before_an_erasure_was_complete(
         def forgotten_meanwhile(lsns: pl.Series, max_bytes: int) -> object:
             found = within(lsns, max_bytes)
             monkeypatch.setattr(publisher._parts, "within", within)
-            connection.execute(
-                "INSERT INTO erasures (erasure, account, person, key_id, reason, asked_by, erased_at)"
-                " VALUES (1, 'account-1', sha256('x'), 'k', 'asked', 'me', now())"
-            )
+            note_erasure(connection)
             return found
 
         monkeypatch.setattr(publisher._parts, "within", forgotten_meanwhile)
@@ -352,10 +357,7 @@ def test_nothing_is_sent_by_a_publisher_that_froze_until_a_person_was_forgotten(
                 "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
                 " WHERE application_name LIKE '%billing publisher'"
             )
-            connection.execute(
-                "INSERT INTO erasures (erasure, account, person, key_id, reason, asked_by, erased_at)"
-                " VALUES (1, 'account-1', sha256('x'), 'k', 'asked', 'me', now())"
-            )
+            note_erasure(connection)
             table.update({"value": "NULL"}, predicate=f"lsn IN ({', '.join(map(str, gone))})")
             send(*arguments)
 
