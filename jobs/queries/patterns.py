@@ -30,25 +30,25 @@ _PATTERNS = """
            ) AS matches
     FROM analytics_patterns WHERE is_declared ORDER BY pattern
 """
-# Versions of a burst may begin at different instants, some of them outside of the period: the last of all holds.
+# Versions of a burst may begin at different instants, some of them outside of the period: of all versions the last
+# decides which matches stand, and with one version all belong to it, else an old one would look like the last.
 _MATCHES = """
     SELECT started_at, ended_at, pattern, match_id AS match, version, is_retracted, keys, outcomes, measures,
            changed_at, frontier
     FROM (
         SELECT changes.*, analytics_patterns.pattern,
-               changes.version = (
-                   SELECT max(of_match.version) FROM pattern_matches AS of_match
-                   WHERE (of_match.pattern_id, of_match.match_id) = (changes.pattern_id, changes.match_id)
-               ) AS is_last
+               changes.version = max(changes.version) OVER (PARTITION BY pattern_id, match_id) AS is_last
         FROM pattern_matches AS changes JOIN analytics_patterns USING (pattern_id)
         WHERE (%(pattern)s::text IS NULL OR analytics_patterns.pattern = %(pattern)s)
           AND (%(accounts)s::text[] IS NULL OR account = ANY (%(accounts)s))
-          AND (%(start)s::timestamptz IS NULL OR started_at >= %(start)s)
-          AND (%(end)s::timestamptz IS NULL OR started_at < %(end)s)
+          AND (pattern_id, match_id) IN (SELECT pattern_id, match_id FROM pattern_matches WHERE {within})
     ) AS changes
-    WHERE %(all_versions)s OR is_last AND NOT is_retracted
+    WHERE %(all_versions)s OR is_last AND NOT is_retracted AND {within}
     ORDER BY started_at DESC, pattern, match_id, version DESC
-"""
+""".format(
+    within="(%(start)s::timestamptz IS NULL OR started_at >= %(start)s)"
+    " AND (%(end)s::timestamptz IS NULL OR started_at < %(end)s)"
+)
 
 
 _IS_KNOWN = "SELECT EXISTS (SELECT FROM analytics_patterns WHERE pattern = %(pattern)s) AS is_known"

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import operator
+import random
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
@@ -20,7 +21,9 @@ from jobs.analytics.config import AnalyticsConfig
 from jobs.analytics.fold import fold as fold_batch
 from jobs.analytics.patterns.blocks import AT, INSTANT, LSN, columns_of, staged_blocks
 from jobs.analytics.patterns.decide import READ_BATCH, ReadBatch
+from jobs.analytics.patterns.declared import begin_again
 from jobs.analytics.pipeline import JOB, STAGED
+from metering.instants import EPOCH
 from metering.patterns.expressions import Both, Column, Comparison, Condition, Either, Gap, In, IsNull, Literal, Not
 from metering.patterns.pattern import AfterMatch, Pattern
 from tests.pipelines.folding import fold_table
@@ -161,3 +164,61 @@ def standing(connection: psycopg.Connection[Any], pattern: str) -> list[dict[str
                WHERE NOT is_retracted ORDER BY keys::text, started_at, first_lsn""",
             [pattern],
         ).fetchall()
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Outcomes that are new and, of `minutes` that are made again, all that is left; all that is known then, and F."""
+
+    added: Sequence[Happened]
+    minutes: Sequence[datetime]
+    known: Sequence[Happened]
+    frontier: datetime | None
+
+
+def random_batches(
+    chance: random.Random, outcomes: Iterable[Happened], *, max_new: int, max_gone: int, max_frontier: int
+) -> Iterator[Batch]:
+    """The outcomes as they are or about by time, in batches; in some of these F moves, and some known ones are gone.
+
+    F is at most `max_frontier` seconds after NOON.
+    """
+    waiting = [*outcomes]
+    if chance.random() < 0.5:
+        waiting.sort(key=lambda one: one.at + timedelta(seconds=chance.choice([0, 0, 0, 500])), reverse=True)
+    known: list[Happened] = []
+    frontier: datetime | None = None
+    while waiting:
+        some = [waiting.pop() for _ in range(min(len(waiting), chance.randint(1, max_new)))]
+        if chance.random() < 0.6:
+            moved = NOON + timedelta(seconds=chance.randint(0, max_frontier))
+            frontier = moved if frontier is None else max(moved, frontier)
+        minutes: list[datetime] = []
+        if known and chance.random() < 0.4:
+            # Some are taken back: what is left of their minutes comes again, whole.
+            gone = chance.sample(known, min(len(known), max_gone))
+            minutes = sorted({minute_of(one) for one in gone})
+            known = [one for one in known if one not in gone]
+        known = known + some
+        again = [one for one in known if one not in some and minute_of(one) in minutes]
+        yield Batch([*some, *again], minutes, known, frontier)
+
+
+def minute_of(one: Happened) -> datetime:
+    """The start of the minute in which it occurred."""
+    return one.at - (one.at - EPOCH) % MINUTE
+
+
+def rebuild(
+    connection: psycopg.Connection[Any],
+    config: AnalyticsConfig,
+    parts: Iterable[Sequence[Happened]],
+    frontier: datetime | None,
+    read_batch: ReadBatch,
+) -> None:
+    """All outcomes again, as `weir rebuild analytics` does it: during a replay the frontier is not known."""
+    with connection.cursor() as cursor:
+        begin_again(cursor)
+    for part in parts:
+        fold(connection, config, part, read_batch=read_batch)
+    fold(connection, config, frontier=frontier, read_batch=read_batch)

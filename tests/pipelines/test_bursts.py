@@ -17,7 +17,6 @@ from psycopg.rows import dict_row
 
 from jobs.analytics.config import AnalyticsConfig
 from jobs.analytics.patterns.decide import ReadBatch
-from jobs.analytics.patterns.declared import begin_again
 from jobs.analytics.patterns.fold import is_match_due
 from jobs.queries.patterns import Matches, match_rows
 from jobs.runtime.job import Fold
@@ -25,7 +24,7 @@ from jobs.runtime.postgres.address import in_schema
 from metering.instants import EPOCH
 from metering.patterns.burst import Burst
 from tests.pipelines.folding import rows_of
-from tests.pipelines.pattern_rows import MINUTE, NOON, Happened, fold, standing
+from tests.pipelines.pattern_rows import MINUTE, NOON, Happened, fold, random_batches, rebuild, standing
 from tests.pipelines.test_patterns import PATTERNS, changes, errors
 
 BURSTS: dict[str, Any] = {
@@ -116,36 +115,16 @@ def test_oracle_any_order_cut_frontier_and_retraction_leaves_the_bursts_of_all_o
     opened = chance.choice([1, 20, 100_000])
     time = chance.choice([timedelta(minutes=4), timedelta(days=1)])
     read_batch = ReadBatch(time, chance.choice([2, 10_000]), opened)
-    waiting = [happened(chance, lsn) for lsn in range(1, 141)]
-    if chance.random() < 0.5:
-        waiting.sort(key=lambda one: one.at + timedelta(seconds=chance.choice([0, 0, 0, 500])), reverse=True)
-    known: list[Happened] = []
-    frontier: datetime | None = None
-    while waiting:
-        some = [waiting.pop() for _ in range(min(len(waiting), chance.randint(1, 35)))]
-        if chance.random() < 0.6:
-            moved = NOON + timedelta(seconds=chance.randint(0, 1_700))
-            frontier = moved if frontier is None else max(moved, frontier)
-        minutes: list[datetime] = []
-        if known and chance.random() < 0.4:
-            # Some are taken back: what is left of their minutes comes again, whole.
-            gone = chance.sample(known, min(len(known), 5))
-            minutes = sorted({one.at - (one.at - EPOCH) % MINUTE for one in gone})
-            known = [one for one in known if one not in gone]
-        known += some
-        again = [one for one in known if one not in some and one.at - (one.at - EPOCH) % MINUTE in minutes]
+    outcomes = [happened(chance, lsn) for lsn in range(1, 141)]
+    known: Sequence[Happened] = []
+    for batch in random_batches(chance, outcomes, max_new=35, max_gone=5, max_frontier=1_700):
+        known, frontier = batch.known, batch.frontier
         twice = chance.sample(known, chance.choice([0, min(5, len(known))]))
-        fold(connection, CONFIG, [*some, *again, *twice], minutes, frontier=frontier, read_batch=read_batch)
+        fold(connection, CONFIG, [*batch.added, *twice], batch.minutes, frontier=frontier, read_batch=read_batch)
         refuse_differences(connection, known, frontier)
         if chance.random() < 0.3:
-            # As `weir rebuild analytics` does: during a replay the frontier is not known.
-            before = changes(connection)
-            with connection.cursor() as cursor:
-                begin_again(cursor)
-            middle = chance.randint(0, len(known))
-            for part in (known[:middle], known[middle:]):
-                fold(connection, CONFIG, part, read_batch=read_batch)
-            fold(connection, CONFIG, frontier=frontier, read_batch=read_batch)
+            before, middle = changes(connection), chance.randint(0, len(known))
+            rebuild(connection, CONFIG, (known[:middle], known[middle:]), frontier, read_batch)
             refuse_differences(connection, known, frontier)
             assert changes(connection) == before
     fold(connection, CONFIG, frontier=NOON + timedelta(hours=1), read_batch=read_batch)
@@ -244,6 +223,26 @@ def test_a_burst_whose_last_version_began_before_the_period_is_not_listed_as_it_
     assert (listed(NOON), listed(NOON + second)) == ([(2, 21)], [])
     fold(connection, hourly(), an_hour_before(127), frontier=late)
     assert (listed(NOON), listed(NOON + second)) == ([], [])
+
+
+def test_all_versions_of_a_burst_are_those_that_a_period_has_and_those_that_follow_them(
+    connection: psycopg.Connection[Any], database: str
+) -> None:
+    second, late = timedelta(seconds=1), NOON + timedelta(hours=2)
+    fold(connection, hourly(), errors([place + 1 for place in range(20)]), frontier=late)
+    fold(connection, hourly(), errors([0], 50), frontier=late)
+    fold(connection, hourly(), an_hour_before(127), frontier=late)
+
+    def listed(start: datetime, end: datetime) -> list[tuple[int, bool]]:
+        asked = Matches(start=start, end=end, all_versions=True)
+        with psycopg.connect(in_schema(database), row_factory=dict_row) as reader:
+            return sorted((row["version"], row["is_retracted"]) for row in match_rows(reader, asked))
+
+    every = [(1, False), (2, False), (3, True)]
+    for start in (NOON, NOON + second):
+        assert listed(start, NOON + 2 * second) == every, "the highest version says that it does not stand"
+    assert listed(NOON, NOON + second) == every
+    assert listed(NOON + 2 * second, late) == []
 
 
 def test_all_versions_of_a_burst_expire_at_once_so_that_no_earlier_one_stands_again(

@@ -23,7 +23,17 @@ from jobs.runtime.errors import Refused
 from metering.instants import EPOCH
 from metering.patterns.pattern import Pattern
 from tests.pipelines.folding import rows_of
-from tests.pipelines.pattern_rows import MINUTE, NOON, Happened, expected, fold, sequences, standing
+from tests.pipelines.pattern_rows import (
+    MINUTE,
+    NOON,
+    Happened,
+    expected,
+    fold,
+    random_batches,
+    rebuild,
+    sequences,
+    standing,
+)
 
 OF: dict[str, Any] = {"of": "outcomes", "grace": "PT1S"}
 PATTERNS = {
@@ -140,35 +150,15 @@ def test_oracle_any_order_cut_frontier_and_retraction_leaves_the_matches_of_all_
     chance = random.Random(seed)
     time = chance.choice([timedelta(minutes=3), timedelta(days=1)])
     read_batch = ReadBatch(time, chance.choice([2, 10_000]))
-    waiting = [happened(chance, lsn) for lsn in range(1, 101)]
-    if chance.random() < 0.5:
-        waiting.sort(key=lambda one: one.at + timedelta(seconds=chance.choice([0, 0, 0, 500])), reverse=True)
-    known: list[Happened] = []
-    frontier: datetime | None = None
-    while waiting:
-        some = [waiting.pop() for _ in range(min(len(waiting), chance.randint(1, 25)))]
-        if chance.random() < 0.6:
-            moved = NOON + timedelta(seconds=chance.randint(0, 1_500))
-            frontier = moved if frontier is None else max(moved, frontier)
-        minutes: list[datetime] = []
-        if known and chance.random() < 0.4:
-            # Some are taken back: what is left of their minutes comes again, whole.
-            gone = chance.sample(known, min(len(known), 3))
-            minutes = sorted({one.at - (one.at - EPOCH) % MINUTE for one in gone})
-            known = [one for one in known if one not in gone]
-        known += some
-        again = [one for one in known if one not in some and one.at - (one.at - EPOCH) % MINUTE in minutes]
-        fold(connection, CONFIG, [*some, *again], minutes, frontier=frontier, read_batch=read_batch)
+    outcomes = [happened(chance, lsn) for lsn in range(1, 101)]
+    known: Sequence[Happened] = []
+    for batch in random_batches(chance, outcomes, max_new=25, max_gone=3, max_frontier=1_500):
+        known, frontier = batch.known, batch.frontier
+        fold(connection, CONFIG, batch.added, batch.minutes, frontier=frontier, read_batch=read_batch)
         refuse_differences(connection, known, frontier, CONFIG)
         if chance.random() < 0.3:
-            # As `weir rebuild analytics` does: during a replay the frontier is not known.
-            before = changes(connection)
-            with connection.cursor() as cursor:
-                begin_again(cursor)
-            middle = chance.randint(0, len(known))
-            for part in (known[:middle], known[middle:]):
-                fold(connection, CONFIG, part, read_batch=read_batch)
-            fold(connection, CONFIG, frontier=frontier, read_batch=read_batch)
+            before, middle = changes(connection), chance.randint(0, len(known))
+            rebuild(connection, CONFIG, (known[:middle], known[middle:]), frontier, read_batch)
             refuse_differences(connection, known, frontier, CONFIG)
             assert changes(connection) == before
     fold(connection, CONFIG, frontier=NOON + timedelta(hours=1), read_batch=read_batch)

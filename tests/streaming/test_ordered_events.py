@@ -299,6 +299,14 @@ def sent_events() -> float:
     return sum(value or 0.0 for value in found)
 
 
+def note_erasure(connection: psycopg.Connection[Any]) -> None:
+    """A person was forgotten now."""
+    connection.execute(
+        "INSERT INTO erasures (erasure, account, person, key_id, reason, asked_by, erased_at)"
+        " VALUES (1, 'account-1', sha256('x'), 'k', 'asked', 'me', now())"
+    )
+
+
 def test_nothing_is_sent_that_was_read_before_an_erasure_was_complete(
     topic: str, database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -316,10 +324,7 @@ def test_nothing_is_sent_that_was_read_before_an_erasure_was_complete(
         def forgotten_meanwhile(lsns: pl.Series, max_bytes: int) -> object:
             found = within(lsns, max_bytes)
             monkeypatch.setattr(publisher._parts, "within", within)
-            connection.execute(
-                "INSERT INTO erasures (erasure, account, person, key_id, reason, asked_by, erased_at)"
-                " VALUES (1, 'account-1', sha256('x'), 'k', 'asked', 'me', now())"
-            )
+            note_erasure(connection)
             return found
 
         monkeypatch.setattr(publisher._parts, "within", forgotten_meanwhile)
@@ -352,10 +357,7 @@ def test_nothing_is_sent_by_a_publisher_that_froze_until_a_person_was_forgotten(
                 "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
                 " WHERE application_name LIKE '%billing publisher'"
             )
-            connection.execute(
-                "INSERT INTO erasures (erasure, account, person, key_id, reason, asked_by, erased_at)"
-                " VALUES (1, 'account-1', sha256('x'), 'k', 'asked', 'me', now())"
-            )
+            note_erasure(connection)
             table.update({"value": "NULL"}, predicate=f"lsn IN ({', '.join(map(str, gone))})")
             send(*arguments)
 
@@ -388,6 +390,22 @@ def test_a_record_that_the_topic_does_not_take_is_reported_and_published_once_th
     limit_records(topic, 200_000)
     publish_all(publisher)
     assert sorted({*messages_of(topic)}) == [one.sequence for one in wanted]
+    publisher.close()
+
+
+def test_a_topic_that_takes_each_record_takes_them_all_however_many_are_sent_at_once(
+    topic: str, database: str, tmp_path: Path
+) -> None:
+    """A broker's limit is of a batch, and random bytes are as many when they are compressed."""
+    commits = made_up(10, 6)
+    wanted, chance = oracle(commits), random.Random(1)
+    publisher = publisher_of(database, topic, tmp_path)
+    publish_all(publisher)
+    limit_records(topic, 200_000)
+    for rows in commits:
+        commit(tmp_path, rows, values={row.lsn: chance.randbytes(60_000) for row in rows})
+    publish_all(publisher)
+    assert sorted(messages_of(topic)) == [one.sequence for one in wanted]
     publisher.close()
 
 

@@ -38,9 +38,11 @@ class Transactions:
                 "transactional.id": name,
                 "transaction.timeout.ms": TRANSACTION_TIMEOUT_MS,
                 "compression.type": "lz4",
-                # In few, large requests: a commit sends what is left at once.
+                # In few requests: a commit sends what is left at once.
                 "linger.ms": 100,
                 "message.max.bytes": MAX_RECORD_BYTES,
+                # The topic's limit is on a whole batch: a full one must not be refused for its size.
+                "batch.size": 128 << 10,
                 # As Kafka's own clients do: one key reaches one partition from every sender.
                 "partitioner": "murmur2_random",
             }
