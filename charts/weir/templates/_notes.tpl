@@ -30,8 +30,14 @@ Weir {{ .Chart.AppVersion }} is installed in namespace {{ $ns }}.
 {{- if .Values.api.enabled }}
 
 {{ .Values.dashboard.enabled | ternary 4 3 }}. Make a key, and post events to the API:
+{{ if (include "weir.job" (list . "ingestion") | fromJson).secrets.postgres }}
+     weir keys create --scope ingest --by YOU
 
+   in a pod with the release's Secrets (docs/how-to/database-roles.md#commands-of-people): ingestion's own role may
+   not make keys. Post to
+{{ else }}
      kubectl -n {{ $ns }} exec {{ $name }}-ingestion-driver -- weir keys create --scope ingest --by YOU
+{{- end }}
 {{- range (include "weir.apiUrls" . | fromYamlArray) }}
      {{ . }}
 {{- end }}
