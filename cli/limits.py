@@ -47,8 +47,8 @@ def status(
     """List how much of each limit in force is used in the day or month that runs, by each account's own calendar.
 
     Of a rolling period: in the last whole hours of UTC, from `period_start` on. `other`, of a limit of a dimension, is
-    how much more may be used: a day keeps 10,000 combinations apart, and of further ones no value is known. `crossed`
-    are the thresholds that billing has recorded: steps of the limit, and the limit itself.
+    how much more may have been used: a day keeps 10,000 combinations apart, and of further ones no value is known.
+    `crossed` are the thresholds that billing has recorded: steps of the limit, and the limit itself.
     """
     from deployment.stack import running_deployment
     from jobs.queries.limit_lists import STATUS_COLUMNS, status_rows

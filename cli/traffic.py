@@ -39,7 +39,7 @@ def traffic(
     incidents: Annotated[
         bool,
         typer.Option(
-            "--incidents", help="Plant retry storms, leaked keys and crossed limits, some late and some twice, too."
+            "--incidents", help="Also plant retry storms, leaked keys and crossed limits, some late and some twice."
         ),
     ] = False,
     data_dir: DataDir = DEFAULT_DATA_DIR,

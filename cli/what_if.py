@@ -69,7 +69,7 @@ def what_if(
     replaces the one with the same plan, model, meter, currency and effective_from, or is added; an account replaces
     its whole history. Timeouts, grace, late policies, `hold` and meters are those of --config for the whole period.
     Manual decisions about stragglers apply where these also wait in the replay. Limits of --catalog change no amount.
-    Pools are refused, in the file and in the time.
+    Pools are refused, both in the file and in the period.
 
     It lists the windows that differ, and the money of each account; JSON has both. A meter that bills a day or month
     as a whole is compared where --from and --to include all of it, and so are bills: only a whole month has tiers,

@@ -138,7 +138,7 @@ class IngestionConfig(JobConfig):
     batches: bool = Field(
         default=True,
         description="Whether a record that is a JSON array is a batch of events. Otherwise it is rejected as "
-        "malformed. Once one came, a schema before 0064 is out of reach for dedupe_horizon_seconds: upgrade from such "
+        "malformed. For dedupe_horizon_seconds after one a downgrade below schema 0064 is refused: upgrade from such "
         "a version with false if you may want to go back.",
     )
     contracts: tuple[ContractDocument, ...] = Field(

@@ -28,6 +28,8 @@ ACCOUNTS_PER_NOTE = 20
 LOOK_SECONDS = 2.0
 RETRY_SECONDS = 60.0
 """After a fold that failed."""
+FOLDS_BEFORE_MORE = 100
+"""After so many that were done a fold takes twice as many notes again: a database that was slow may be fast by now."""
 
 COLUMNS = (
     *("account", "account_name", "plan", "plan_name", "currency", "model", "meter", "unit_price", "effective_from"),
@@ -83,10 +85,15 @@ _SPREAD_ALL = _SPREAD.format(
         for table in ("account_history", "effective_prices_now")
     )
 )
+# Those that wait longest, of changes and of the clock: where changes outpace the folds each account has its turn.
 _TAKE = """
 WITH due AS (
-    SELECT account FROM catalog.effective_prices_due WHERE due_at <= %(at)s AND account <> ''
-    ORDER BY due_at LIMIT %(notes)s
+    (SELECT account, noted_at AS since FROM catalog.effective_prices_due WHERE due_at = '-infinity' AND account <> ''
+    ORDER BY noted_at LIMIT %(notes)s)
+    UNION ALL
+    (SELECT account, due_at FROM catalog.effective_prices_due WHERE due_at > '-infinity' AND due_at <= %(at)s
+    ORDER BY due_at LIMIT %(notes)s)
+    ORDER BY since LIMIT %(notes)s
 ), taken AS (
     DELETE FROM catalog.effective_prices_due WHERE account IN (SELECT account FROM due) RETURNING account
 )
@@ -185,7 +192,7 @@ class EffectivePrices:
     """Folds when something is due, for one driver.
 
     After a fold whose statement took too long the next one takes half as many notes, and so on until one is done. Folds
-    stay as small until nothing is due.
+    stay as small until nothing is due, or FOLDS_BEFORE_MORE were done: while changes keep coming something always is.
     """
 
     def __init__(
@@ -194,7 +201,7 @@ class EffectivePrices:
         self._ownership, self._clock = ownership, clock
         self._patience = [f"{round(1_000 * max_statement_seconds)}ms"]
         self._look_at = clock.monotonic()
-        self._notes = NOTES_OF_A_FOLD
+        self._notes, self._done = NOTES_OF_A_FOLD, 0
 
     def fold_if_due(self) -> None:
         """One fold at most. Raises Fenced, and NotYet when the database does not answer."""
@@ -233,6 +240,10 @@ class EffectivePrices:
         except _IN_THE_WAY as error:
             if isinstance(error, psycopg.errors.QueryCanceled):
                 self._notes = max(1, self._notes // 2)
+                self._done = 0
             log.warning(NOT_FOLDED, error=str(error), next_notes=self._notes)
             return False
+        self._done += 1
+        if self._done % FOLDS_BEFORE_MORE == 0:
+            self._notes = min(2 * self._notes, NOTES_OF_A_FOLD)
         return True

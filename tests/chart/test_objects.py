@@ -564,6 +564,14 @@ def test_the_notes_show_where_events_are_posted(tmp_path: Path, example: str, ur
         assert word in said
 
 
+@pytest.mark.parametrize("part", ["jobDefaults", "jobs"])
+def test_the_notes_make_no_key_where_ingestion_has_a_role_that_may_not(tmp_path: Path, part: str) -> None:
+    own = {"secrets": {"postgres": "weir-ingestion"}}
+    said = notes(tmp_path, "production.yaml", {part: own if part == "jobDefaults" else {"ingestion": own}})
+    assert "weir keys create --scope ingest" in said
+    assert "weir-ingestion-driver -- weir keys" not in said
+
+
 @pytest.mark.parametrize(
     ("example", "warned"),
     [

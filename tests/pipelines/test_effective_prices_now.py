@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 from typing import Any
 
 import psycopg
@@ -20,6 +21,7 @@ from structlog.testing import capture_logs
 
 from jobs.ingestion.effective_prices import (
     COLUMNS,
+    FOLDS_BEFORE_MORE,
     LOOK_SECONDS,
     NOTES_OF_A_FOLD,
     RETRY_SECONDS,
@@ -349,6 +351,23 @@ def test_a_plan_that_is_changed_again_and_again_is_noted_to_its_last_account(dat
         assert stored(connection) == defined(connection, moment(connection)) != []
 
 
+def test_each_account_is_read_however_often_the_catalog_changes(database: str) -> None:
+    """Also one whose price the clock changes. New notes are stored where those were that a fold has taken."""
+    shared_by_many(database)
+    priced(database, ("account", ("late",), ("p2", "EUR", START)), ("price", ("p2", *KEY[1:], START), 1))
+    with psycopg.connect(database, row_factory=dict_row, autocommit=True) as connection:
+        fold_all(connection, moment(connection))
+        connection.execute("DELETE FROM catalog.effective_prices_now WHERE account = 'late'")
+        connection.execute("INSERT INTO catalog.effective_prices_due (account, due_at) VALUES ('late', now())")
+        for fold in range(2 * MANY // 5):
+            priced(database, ("price", (*KEY, START), 2 + fold))
+            with connection.transaction(), connection.cursor(row_factory=tuple_row) as cursor:
+                fold_effective_prices(cursor, moment(connection), notes=5)
+            connection.execute("VACUUM catalog.effective_prices_due")
+        read = {row["account"] for row in stored(connection) if row["unit_price"] > 1 or row["account"] == "late"}
+        assert len(read) == MANY + 1
+
+
 def test_a_fold_that_takes_too_long_is_halved_until_it_is_done(database: str, ingestion: Ownership) -> None:
     """Else the same accounts would be tried again for ever."""
     shared_by_many(database)
@@ -368,6 +387,31 @@ def test_a_fold_that_takes_too_long_is_halved_until_it_is_done(database: str, in
         assert {row["unit_price"] for row in stored(connection)} == {2}
     halved = [log["next_notes"] for log in logs if "next_notes" in log]
     assert halved[:1] == [NOTES_OF_A_FOLD // 2]
+
+
+def test_folds_grow_again_while_changes_keep_coming(database: str, ingestion: Ownership) -> None:
+    """A database that was slow once would otherwise be given small folds until nothing is due, which may be never."""
+    shared_by_many(database)
+    clock = HandClock()
+    prices = EffectivePrices(ingestion, clock, max_statement_seconds=0.4)
+    with psycopg.connect(database, autocommit=True) as connection:
+        slow = "ADD CONSTRAINT slow CHECK (pg_sleep(0.02) IS NOT NULL) NOT VALID"
+        connection.execute(f"ALTER TABLE catalog.effective_prices_now {slow}".encode())
+        priced(database, ("price", (*KEY, START), 2))
+        clock.go(RETRY_SECONDS)
+        prices.fold_if_due()
+        connection.execute("ALTER TABLE catalog.effective_prices_now DROP CONSTRAINT slow")
+        connection.execute(
+            "INSERT INTO catalog.effective_prices_due (account) SELECT 'x' || n FROM generate_series(1, 5000) AS n"
+        )
+        clock.go(RETRY_SECONDS)
+        left = []
+        for _ in range(FOLDS_BEFORE_MORE + 1):
+            prices.fold_if_due()
+            (noted,) = connection.execute("SELECT count(*) FROM catalog.effective_prices_due").fetchone() or (0,)
+            left.append(noted)
+    taken = [before - after for before, after in pairwise(left)]
+    assert taken == [*[NOTES_OF_A_FOLD // 2] * (FOLDS_BEFORE_MORE - 1), NOTES_OF_A_FOLD]
 
 
 @pytest.mark.parametrize("held", ["lock on prices", "lock on notes", "slow fold"])

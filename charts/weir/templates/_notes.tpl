@@ -30,8 +30,14 @@ Weir {{ .Chart.AppVersion }} is installed in namespace {{ $ns }}.
 {{- if .Values.api.enabled }}
 
 {{ .Values.dashboard.enabled | ternary 4 3 }}. Make a key, and post events to the API:
+{{ if (include "weir.job" (list . "ingestion") | fromJson).secrets.postgres }}
+     weir keys create --scope ingest --by YOU
 
+   in a pod with the release's Secrets (docs/how-to/database-roles.md#commands-of-people): ingestion's own role may
+   not make keys. Post to
+{{ else }}
      kubectl -n {{ $ns }} exec {{ $name }}-ingestion-driver -- weir keys create --scope ingest --by YOU
+{{- end }}
 {{- range (include "weir.apiUrls" . | fromYamlArray) }}
      {{ . }}
 {{- end }}
@@ -41,7 +47,7 @@ Weir {{ .Chart.AppVersion }} is installed in namespace {{ $ns }}.
 
 If you may want to go back, read docs/how-to/upgrade.md#going-back before you turn anything on: a downgrade is refused
 while there is something that the earlier version would bill or read wrongly. Unless `batches` of ingestion is false, a
-record with several events rules out a schema before 0064 for 35 days.
+downgrade below schema 0064 is refused for 35 days after a record with several events.
 {{- end }}
 
 If an application shows no state at all, the Spark Operator does not watch this namespace: add {{ $ns }} to its
