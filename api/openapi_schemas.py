@@ -320,7 +320,7 @@ _ACCESS: Schema = {
         "may_be_more": {
             "type": "array",
             "items": TEXT,
-            "description": "A sentence for each limit of a dimension under which more may have been used than is known.",
+            "description": "A sentence for each limit of a dimension of which more may have been used than is known.",
         },
     },
     "required": ["has_access"],
