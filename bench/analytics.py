@@ -31,12 +31,12 @@ from metering.vocabulary import Job
 EXAMPLES = Path(__file__).parents[1] / "examples" / "patterns.yaml"
 PATTERNS = ("retry_storm", "abandoned_in_a_row", "price_probing")
 WATCHES = 100
-PERIODS = ("P1D", "P1M", "PT1H", "PT6H", "PT24H")
+PERIODS = ("P1D", "P1M", "PT2H", "PT6H", "PT24H")
 METERS = ("requests", "input_tokens", "output_tokens", "cached_tokens")
 LIMITS = """
 INSERT INTO catalog.limits (account, meter, period, effective_from, quantity)
 SELECT account, meter, period, '2026-01-01', 1000000000
-FROM catalog.accounts, unnest(%s) AS meter, unnest(%s) AS period
+FROM catalog.accounts, unnest(%s::text[]) AS meter, unnest(%s::text[]) AS period
 """
 """As many thresholds as accounts, meters and periods make: three fifths of them roll."""
 
