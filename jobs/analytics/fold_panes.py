@@ -1,0 +1,250 @@
+"""Merges a batch's panes with the stored ones; those of the last batches are still in memory, so none is read twice."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, NamedTuple, TypeAlias
+
+import psycopg
+import pyarrow as pa
+
+from jobs.runtime.postgres.sink import stage
+from jobs.streams import INSTANT
+from jobs.view_measures import Accumulator, Stored, accumulator, written
+from metering.views import View
+from metering.windows import MINUTE
+
+MAX_BYTES = 32 << 20
+"""Of panes in memory, about: those of some thousand keys in the last minutes."""
+OBJECT_BYTES = 2_000
+"""Of a pane beside what it stores."""
+MICROSECONDS = MINUTE.seconds * 1_000_000
+"""Of a minute."""
+
+_DECLARED = """
+SELECT view, version, view_id, coalesce(ceil(extract(epoch FROM since) / 60), '-infinity')::float8
+FROM analytics_views WHERE is_declared
+"""
+_OF_SPARK = """
+SELECT view, version, (extract(epoch FROM window_start) / 60)::bigint, keys, measures
+FROM staged JOIN analytics_views USING (view, version) WHERE is_declared
+"""
+_ASKED = pa.schema(
+    [
+        pa.field("place", pa.int32(), nullable=False),
+        pa.field("view_id", pa.int32(), nullable=False),
+        pa.field("window_start", INSTANT, nullable=False),
+        pa.field("keys", pa.string(), nullable=False),
+    ]
+)
+_STORED = """
+WITH digested AS MATERIALIZED (
+    SELECT place, view_id, window_start, sha256(jsonb_send(keys::jsonb)) AS keys_digest FROM asked
+)
+SELECT place, measures::text FROM digested JOIN analytics_panes USING (view_id, window_start, keys_digest)
+"""
+"""Digests are made first: in the condition of the join they may be made for each pair of rows."""
+_CHANGED = pa.schema(
+    [
+        pa.field("view_id", pa.int32(), nullable=False),
+        pa.field("window_start", INSTANT, nullable=False),
+        pa.field("account", pa.string()),
+        pa.field("keys", pa.string(), nullable=False),
+        pa.field("measures", pa.string(), nullable=False),
+        pa.field("is_new", pa.bool_(), nullable=False),
+    ]
+)
+_REPLACE = """
+UPDATE analytics_panes SET measures = changed.measures::jsonb, updated_at = now()
+FROM (
+    SELECT view_id, window_start, sha256(jsonb_send(keys::jsonb)) AS keys_digest, measures
+    FROM changed WHERE NOT is_new OFFSET 0
+) AS changed
+WHERE (analytics_panes.view_id, analytics_panes.window_start, analytics_panes.keys_digest)
+    = (changed.view_id, changed.window_start, changed.keys_digest)
+"""
+"""All at once: a statement for each pane cost as much again as the pane."""
+_ADD = """
+INSERT INTO analytics_panes (view_id, window_start, account, keys, measures)
+SELECT view_id, window_start, account, keys::jsonb, measures::jsonb FROM changed WHERE is_new
+"""
+
+Key: TypeAlias = tuple[int, int, tuple[str | None, ...]]
+"""A pane: view_id, minute since the epoch, keys."""
+
+
+class AddedPane(NamedTuple):
+    """What outcomes of a batch add to a pane; `minute` since the epoch, `parts` of the view's measures in their order
+    (`Accumulator.add`), None of one without any value.
+    """
+
+    view: str
+    version: str
+    minute: int
+    keys: tuple[str | None, ...]
+    parts: tuple[Any, ...]
+
+
+class Declared(NamedTuple):
+    """A view as it is declared now, and the first minute that it measures."""
+
+    view: View
+    view_id: int
+    since: float
+
+
+@dataclass(slots=True)
+class Pane:
+    """The measures of a pane, and whether there is a row of it."""
+
+    view: View
+    accumulators: list[Accumulator | None]
+    is_stored: bool
+    size: int = 0
+
+    def add(self, parts: Sequence[Any]) -> None:
+        """Add parts of the measures, in their order."""
+        for place, part in enumerate(parts):
+            if part is None:
+                continue
+            found = self.accumulators[place]
+            if found is None:
+                found = self.accumulators[place] = accumulator(self.view.measures[place].aggregate)
+            found.add(part)
+
+    def measures(self) -> str:
+        """As a row has them."""
+        listed = zip(self.view.measures, self.accumulators, strict=True)
+        text = written({measure.name: found.stored() for measure, found in listed if found is not None})
+        self.size = OBJECT_BYTES + len(text)
+        return text
+
+
+class NewestPanes:
+    """The panes that the last batches of a driver changed, as they are stored, for as long as its transactions are
+    committed: nobody else changes panes meanwhile, and `weir retain` alone removes some.
+    """
+
+    def __init__(self, max_bytes: int = MAX_BYTES) -> None:
+        self._max_bytes = max_bytes
+        self._bytes = 0
+        self._panes: dict[Key, Pane] = {}
+        self._sizes: dict[Key, int] = {}
+
+    def get(self, key: Key) -> Pane | None:
+        """A pane, if it is here."""
+        return self._panes.get(key)
+
+    def keep(self, changed: Mapping[Key, Pane]) -> None:
+        """Keep these, and of the others those that were changed last, as far as there is room."""
+        for key, pane in changed.items():
+            self._forget(key)
+            self._panes[key], self._sizes[key] = pane, pane.size
+            self._bytes += pane.size
+        while self._bytes > self._max_bytes:
+            self._forget(next(iter(self._panes)))
+
+    def forget_before(self, instant: datetime) -> None:
+        """Forget those of minutes that begin before it."""
+        for key in [key for key in self._panes if key[1] * MINUTE.seconds < instant.timestamp()]:
+            self._forget(key)
+
+    def forget_all(self) -> None:
+        """Forget all: rows are not as they were."""
+        self._panes.clear()
+        self._sizes.clear()
+        self._bytes = 0
+
+    def _forget(self, key: Key) -> None:
+        if self._panes.pop(key, None) is not None:
+            self._bytes -= self._sizes.pop(key)
+
+
+def fold_panes(
+    cursor: psycopg.Cursor[Any], views: Mapping[str, View], newest: NewestPanes, of_driver: Iterable[AddedPane]
+) -> None:
+    """Merge panes that the driver made, and those in `staged`, into `analytics_panes`.
+
+    Panes of minutes before those that a view measures would lack outcomes, and are not stored.
+    """
+    declared = {
+        (view, version): Declared(views[view], view_id, since)
+        for view, version, view_id, since in cursor.execute(_DECLARED).fetchall()
+    }
+    added = [
+        ((of.view_id, pane.minute, pane.keys), of, pane.parts)
+        for pane in (*of_driver, *_of_spark(cursor, views))
+        if (of := declared.get((pane.view, pane.version))) is not None
+    ]
+    stored = _stored(cursor, {key: of.view for key, of, _ in added if newest.get(key) is None})
+    changed: dict[Key, Pane] = {}
+    for key, of, parts in added:
+        pane = changed.get(key) or newest.get(key) or stored.get(key)
+        if pane is None:
+            if key[1] < of.since:
+                continue
+            pane = Pane(of.view, [None] * len(of.view.measures), is_stored=False)
+        changed[key] = pane
+        pane.add(parts)
+    if changed:
+        _write(cursor, changed, newest)
+
+
+def account_of(view: View, keys: Sequence[str | None]) -> str | None:
+    """Whose a pane is; None of a view that has no account as a key."""
+    return keys[view.by.index("account")] if "account" in view.by else None
+
+
+def _of_spark(cursor: psycopg.Cursor[Any], views: Mapping[str, View]) -> Iterator[AddedPane]:
+    for view, version, minute, keys, measures in cursor.execute(_OF_SPARK).fetchall():
+        yield AddedPane(view, version, minute, tuple(json.loads(keys)), _parts(views[view], measures))
+
+
+def _parts(view: View, measures: str) -> tuple[Stored | None, ...]:
+    found = json.loads(measures)
+    return tuple(found.get(measure.name) for measure in view.measures)
+
+
+def _stored(cursor: psycopg.Cursor[Any], asked: Mapping[Key, View]) -> dict[Key, Pane]:
+    """Those of these panes that there are rows of."""
+    keys = list(asked)
+    if not keys:
+        return {}
+    stage(cursor, _ASKED, _table(_ASKED, [range(len(keys)), *_identities(keys)]), "asked")
+    found = {}
+    for place, measures in cursor.execute(_STORED).fetchall():
+        view = asked[keys[place]]
+        pane = Pane(view, [None] * len(view.measures), is_stored=True)
+        pane.add(_parts(view, measures))
+        found[keys[place]] = pane
+    return found
+
+
+def _write(cursor: psycopg.Cursor[Any], changed: Mapping[Key, Pane], newest: NewestPanes) -> None:
+    view_ids, starts, keys = _identities(changed)
+    accounts = [account_of(pane.view, listed) for (_, _, listed), pane in changed.items()]
+    measures = [pane.measures() for pane in changed.values()]
+    is_new = [not pane.is_stored for pane in changed.values()]
+    stage(cursor, _CHANGED, _table(_CHANGED, [view_ids, starts, accounts, keys, measures, is_new]), "changed")
+    replaced = cursor.execute(_REPLACE).rowcount
+    cursor.execute(_ADD)
+    for pane in changed.values():
+        pane.is_stored = True
+    newest.keep(changed)
+    if replaced < len(changed) - sum(is_new):
+        # While this driver was frozen `weir retain` took it for off: what it removed stays so.
+        newest.forget_all()
+
+
+def _identities(keys: Iterable[Key]) -> tuple[list[int], list[int], list[str]]:
+    view_ids, minutes, listed = zip(*keys, strict=True)
+    texts = [json.dumps(of_pane, ensure_ascii=False) for of_pane in listed]
+    return [*view_ids], [minute * MICROSECONDS for minute in minutes], texts
+
+
+def _table(schema: pa.Schema, columns: Sequence[Sequence[Any]]) -> pa.Table:
+    arrays = [pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)]
+    return pa.table(arrays, schema=schema)
