@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
 import psycopg
 
 from jobs.analytics.config import AnalyticsConfig
-from jobs.analytics.fold_panes import NewestPanes, fold_panes
+from jobs.analytics.fold_panes import AddedPane, NewestPanes, fold_panes
+from jobs.analytics.patterns.blocks import Block
 from jobs.analytics.patterns.decide import READ_BATCH, ReadBatch
 from jobs.analytics.patterns.fold import fold_patterns
 from jobs.analytics.unread_minutes import UNREAD_SINCE
@@ -39,6 +42,14 @@ WHERE staged.view = %(rebuilt)s AND analytics_panes.window_start = staged.window
 EXPIRE = "DELETE FROM analytics_panes WHERE window_start < %s"
 
 
+@dataclass(frozen=True)
+class OfDriver:
+    """What the driver itself made of a batch: to pass it through `staged` would cost more than to make it."""
+
+    panes: Sequence[AddedPane] = ()
+    blocks: Sequence[Block] = ()
+
+
 def fold(
     cursor: psycopg.Cursor[Any], config: AnalyticsConfig, around: Fold, read_batch: ReadBatch = READ_BATCH
 ) -> Counts:
@@ -60,11 +71,12 @@ def fold(
     newest: NewestPanes = NewestPanes() if around.memory is None else around.memory
     if cursor.execute(FORGET, {"rebuilt": REBUILT}).rowcount:
         newest.forget_all()
-    fold_panes(cursor, views, newest, around.beside or ())
+    of_driver = OfDriver() if around.beside is None else around.beside
+    fold_panes(cursor, views, newest, of_driver.panes)
     expires_before = None if around.frontier is None else around.frontier - config.keeps
     if expires_before is not None and cursor.execute(EXPIRE, [expires_before]).rowcount:
         newest.forget_before(expires_before)
-    fold_patterns(cursor, config, around, read_batch)
+    fold_patterns(cursor, config, around, of_driver.blocks, read_batch)
     if config.watches:
         fold_hits(cursor, config.running, around.next_position, expires_before)
     else:

@@ -72,6 +72,8 @@ INSERT INTO analytics_panes (view_id, window_start, account, keys, measures)
 SELECT view_id, window_start, account, keys::jsonb, measures::jsonb FROM changed WHERE is_new
 """
 
+_JSON = json.JSONEncoder(ensure_ascii=False).encode
+
 Key: TypeAlias = tuple[int, int, tuple[str | None, ...]]
 """A pane: view_id, minute since the epoch, keys."""
 
@@ -98,12 +100,18 @@ class Declared(NamedTuple):
 
 @dataclass(slots=True)
 class Pane:
-    """The measures of a pane, and whether there is a row of it."""
+    """The measures of a pane, its keys as JSON, and whether there is a row of it."""
 
     view: View
-    accumulators: list[Accumulator | None]
+    keys: str
     is_stored: bool
+    accumulators: list[Accumulator | None]
     size: int = 0
+
+    @classmethod
+    def of(cls, view: View, keys: Sequence[str | None], *, is_stored: bool) -> Pane:
+        """A pane to which nothing was added."""
+        return cls(view, _JSON(keys), is_stored, [None] * len(view.measures))
 
     def add(self, parts: Sequence[Any]) -> None:
         """Add parts of the measures, in their order."""
@@ -186,7 +194,7 @@ def fold_panes(
         if pane is None:
             if key[1] < of.since:
                 continue
-            pane = Pane(of.view, [None] * len(of.view.measures), is_stored=False)
+            pane = Pane.of(of.view, key[2], is_stored=False)
         changed[key] = pane
         pane.add(parts)
     if changed:
@@ -210,16 +218,15 @@ def _parts(view: View, measures: str) -> tuple[Stored | None, ...]:
 
 def _stored(cursor: psycopg.Cursor[Any], asked: Mapping[Key, View]) -> dict[Key, Pane]:
     """Those of these panes that there are rows of."""
-    keys = list(asked)
-    if not keys:
+    panes = {key: Pane.of(view, key[2], is_stored=True) for key, view in asked.items()}
+    if not panes:
         return {}
-    stage(cursor, _ASKED, _table(_ASKED, [range(len(keys)), *_identities(keys)]), "asked")
+    keys = list(panes)
+    stage(cursor, _ASKED, _table(_ASKED, [range(len(keys)), *_identities(panes)]), "asked")
     found = {}
     for place, measures in cursor.execute(_STORED).fetchall():
-        view = asked[keys[place]]
-        pane = Pane(view, [None] * len(view.measures), is_stored=True)
-        pane.add(_parts(view, measures))
-        found[keys[place]] = pane
+        pane = found[keys[place]] = panes[keys[place]]
+        pane.add(_parts(pane.view, measures))
     return found
 
 
@@ -239,10 +246,9 @@ def _write(cursor: psycopg.Cursor[Any], changed: Mapping[Key, Pane], newest: New
         newest.forget_all()
 
 
-def _identities(keys: Iterable[Key]) -> tuple[list[int], list[int], list[str]]:
-    view_ids, minutes, listed = zip(*keys, strict=True)
-    texts = [json.dumps(of_pane, ensure_ascii=False) for of_pane in listed]
-    return [*view_ids], [minute * MICROSECONDS for minute in minutes], texts
+def _identities(panes: Mapping[Key, Pane]) -> tuple[list[int], list[int], list[str]]:
+    starts = [minute * MICROSECONDS for _, minute, _ in panes]
+    return [view_id for view_id, _, _ in panes], starts, [pane.keys for pane in panes.values()]
 
 
 def _table(schema: pa.Schema, columns: Sequence[Sequence[Any]]) -> pa.Table:

@@ -18,7 +18,7 @@ from pyspark.sql import functions as F
 
 from jobs.analytics.config import AnalyticsConfig
 from jobs.analytics.few_outcomes import few_outcomes
-from jobs.analytics.fold import REBUILT, fold, is_expiry_due
+from jobs.analytics.fold import REBUILT, OfDriver, fold, is_expiry_due
 from jobs.analytics.fold_panes import NewestPanes
 from jobs.analytics.gauges import totals
 from jobs.analytics.outcomes import IS_MEASURED, READ, blocks_of, outcomes
@@ -145,24 +145,23 @@ def build_measured(found: DataFrame, config: AnalyticsConfig) -> DataFrame:
 def build_few(spark: SparkSession, usage: pa.Table, config: AnalyticsConfig, lookup: Lookup) -> Summary | None:
     """Rows READ that the driver has → what `build` makes of `enrich`, by Spark only what is to be cast by it.
 
-    Panes that the driver makes stay in it (`AddedPane`). None where minutes are made again, or the journal's files are
-    large.
+    Panes and blocks that the driver makes are beside it (`OfDriver`). None where minutes are made again, or the
+    journal's files are large.
     """
     found = few_outcomes(usage, columns_of(config), lookup, OF_ROWS if config.watches else ())
     if found is None:
         return None
-    staged = [STAGED.empty_table(), *([hits_of(found, config.running, STAGED)] if config.watches else [])]
-    blocks = blocks_of_rows(found, config.declared_patterns, STAGED) if config.patterns else STAGED.empty_table()
-    staged += [] if blocks is None else [blocks]
-    of_driver = [view for view in config.declared_views if can_measure(view, found.schema)]
-    panes_of_driver = [pane for view in of_driver for pane in panes_of_rows(found, view)]
-    left = {name: view for name, view in config.views.items() if name not in {view.name for view in of_driver}}
+    staged = hits_of(found, config.running, STAGED) if config.watches else STAGED.empty_table()
+    blocks = blocks_of_rows(found, config.declared_patterns) if config.patterns else []
+    views = [view for view in config.declared_views if can_measure(view, found.schema)]
+    of_driver = OfDriver([pane for view in views for pane in panes_of_rows(found, view)], blocks or [])
+    left = {name: view for name, view in config.views.items() if name not in {view.name for view in views}}
     by_spark = config.model_copy(update={"views": left, "patterns": config.patterns if blocks is None else {}})
     if by_spark.views or by_spark.patterns:
         # In one part: nothing is shuffled, which is a job of Spark for each aggregation.
         frame = spark.createDataFrame(found.select(["event_time", *by_spark.columns])).coalesce(1)
-        staged.append(build_measured(frame, by_spark).toArrow().cast(STAGED))
-    return Summary(pa.concat_tables(staged), panes_of_driver)
+        staged = pa.concat_tables([staged, build_measured(frame, by_spark).toArrow().cast(STAGED)])
+    return Summary(staged, of_driver)
 
 
 def current(connection: psycopg.Connection[Any], lookup: Lookup, config: AnalyticsConfig) -> AnalyticsConfig:

@@ -12,7 +12,7 @@ import psycopg
 import pytest
 
 from jobs.analytics.config import AnalyticsConfig
-from jobs.analytics.fold import fold
+from jobs.analytics.fold import OfDriver, fold
 from jobs.analytics.fold_panes import AddedPane, NewestPanes
 from jobs.analytics.pipeline import STAGED
 from jobs.runtime.job import Fold
@@ -68,7 +68,7 @@ def fold_added(
 ) -> None:
     with connection.transaction(), connection.cursor() as cursor:
         stage(cursor, STAGED, STAGED.empty_table())
-        fold(cursor, CONFIG, Fold(None, frontier, 1, beside=panes, memory=newest))
+        fold(cursor, CONFIG, Fold(None, frontier, 1, beside=OfDriver(panes), memory=newest))
 
 
 def stored(connection: psycopg.Connection[Any]) -> dict[Any, Any]:

@@ -88,10 +88,10 @@ def of_driver(rows: pa.Table, view: View) -> list[dict[str, Any]]:
     """Panes that the driver makes, as they are stored."""
     listed = []
     for added in panes_of_rows(rows, view):
-        pane = Pane(view, [None] * len(view.measures), is_stored=False)
+        pane = Pane.of(view, added.keys, is_stored=False)
         pane.add(added.parts)
         start, account = EPOCH + added.minute * MINUTE, account_of(view, added.keys)
-        stored = {"account": account, "keys": json.dumps(added.keys), "measures": pane.measures()}
+        stored = {"account": account, "keys": pane.keys, "measures": pane.measures()}
         listed.append({"view": added.view, "version": added.version, "window_start": start, **stored})
     return listed
 
