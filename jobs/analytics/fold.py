@@ -11,7 +11,8 @@ from typing import Any
 import psycopg
 
 from jobs.analytics.config import AnalyticsConfig
-from jobs.analytics.fold_panes import AddedPane, NewestPanes, fold_panes
+from jobs.analytics.fold_panes import fold_panes
+from jobs.analytics.newest_panes import AddedPane, NewestPanes
 from jobs.analytics.patterns.blocks import Block
 from jobs.analytics.patterns.decide import READ_BATCH, ReadBatch
 from jobs.analytics.patterns.fold import fold_patterns

@@ -4,23 +4,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from datetime import datetime
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 import psycopg
 import pyarrow as pa
 
+from jobs.analytics.newest_panes import AddedPane, Key, NewestPanes, Pane, account_of
 from jobs.runtime.postgres.sink import stage
 from jobs.streams import INSTANT
-from jobs.view_measures import Accumulator, Stored, accumulator, written
+from jobs.view_measures import Stored
 from metering.views import View
 from metering.windows import MINUTE
 
-MAX_BYTES = 32 << 20
-"""Of panes in memory, about: those of some thousand keys in the last minutes."""
-OBJECT_BYTES = 2_000
-"""Of a pane beside what it stores."""
 MICROSECONDS = MINUTE.seconds * 1_000_000
 """Of a minute."""
 
@@ -72,23 +67,6 @@ INSERT INTO analytics_panes (view_id, window_start, account, keys, measures)
 SELECT view_id, window_start, account, keys::jsonb, measures::jsonb FROM changed WHERE is_new
 """
 
-_JSON = json.JSONEncoder(ensure_ascii=False).encode
-
-Key: TypeAlias = tuple[int, int, tuple[str | None, ...]]
-"""A pane: view_id, minute since the epoch, keys."""
-
-
-class AddedPane(NamedTuple):
-    """What outcomes of a batch add to a pane; `minute` since the epoch, `parts` of the view's measures in their order
-    (`Accumulator.add`), None of one without any value.
-    """
-
-    view: str
-    version: str
-    minute: int
-    keys: tuple[str | None, ...]
-    parts: tuple[Any, ...]
-
 
 class Declared(NamedTuple):
     """A view as it is declared now, and the first minute that it measures."""
@@ -96,79 +74,6 @@ class Declared(NamedTuple):
     view: View
     view_id: int
     since: float
-
-
-@dataclass(slots=True)
-class Pane:
-    """The measures of a pane, its keys as JSON, and whether there is a row of it."""
-
-    view: View
-    keys: str
-    is_stored: bool
-    accumulators: list[Accumulator | None]
-    size: int = 0
-
-    @classmethod
-    def of(cls, view: View, keys: Sequence[str | None], *, is_stored: bool) -> Pane:
-        """A pane to which nothing was added."""
-        return cls(view, _JSON(keys), is_stored, [None] * len(view.measures))
-
-    def add(self, parts: Sequence[Any]) -> None:
-        """Add parts of the measures, in their order."""
-        for place, part in enumerate(parts):
-            if part is None:
-                continue
-            found = self.accumulators[place]
-            if found is None:
-                found = self.accumulators[place] = accumulator(self.view.measures[place].aggregate)
-            found.add(part)
-
-    def measures(self) -> str:
-        """As a row has them."""
-        listed = zip(self.view.measures, self.accumulators, strict=True)
-        text = written({measure.name: found.stored() for measure, found in listed if found is not None})
-        self.size = OBJECT_BYTES + len(text)
-        return text
-
-
-class NewestPanes:
-    """The panes that the last batches of a driver changed, as they are stored, for as long as its transactions are
-    committed: nobody else changes panes meanwhile, and `weir retain` alone removes some.
-    """
-
-    def __init__(self, max_bytes: int = MAX_BYTES) -> None:
-        self._max_bytes = max_bytes
-        self._bytes = 0
-        self._panes: dict[Key, Pane] = {}
-        self._sizes: dict[Key, int] = {}
-
-    def get(self, key: Key) -> Pane | None:
-        """A pane, if it is here."""
-        return self._panes.get(key)
-
-    def keep(self, changed: Mapping[Key, Pane]) -> None:
-        """Keep these, and of the others those that were changed last, as far as there is room."""
-        for key, pane in changed.items():
-            self._forget(key)
-            self._panes[key], self._sizes[key] = pane, pane.size
-            self._bytes += pane.size
-        while self._bytes > self._max_bytes:
-            self._forget(next(iter(self._panes)))
-
-    def forget_before(self, instant: datetime) -> None:
-        """Forget those of minutes that begin before it."""
-        for key in [key for key in self._panes if key[1] * MINUTE.seconds < instant.timestamp()]:
-            self._forget(key)
-
-    def forget_all(self) -> None:
-        """Forget all: rows are not as they were."""
-        self._panes.clear()
-        self._sizes.clear()
-        self._bytes = 0
-
-    def _forget(self, key: Key) -> None:
-        if self._panes.pop(key, None) is not None:
-            self._bytes -= self._sizes.pop(key)
 
 
 def fold_panes(
@@ -199,11 +104,6 @@ def fold_panes(
         pane.add(parts)
     if changed:
         _write(cursor, changed, newest)
-
-
-def account_of(view: View, keys: Sequence[str | None]) -> str | None:
-    """Whose a pane is; None of a view that has no account as a key."""
-    return keys[view.by.index("account")] if "account" in view.by else None
 
 
 def _of_spark(cursor: psycopg.Cursor[Any], views: Mapping[str, View]) -> Iterator[AddedPane]:
@@ -240,7 +140,7 @@ def _write(cursor: psycopg.Cursor[Any], changed: Mapping[Key, Pane], newest: New
     cursor.execute(_ADD)
     for pane in changed.values():
         pane.is_stored = True
-    newest.keep(changed)
+    newest.keep(changed, measures)
     if replaced < len(changed) - sum(is_new):
         # While this driver was frozen `weir retain` took it for off: what it removed stays so.
         newest.forget_all()

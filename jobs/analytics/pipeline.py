@@ -19,8 +19,8 @@ from pyspark.sql import functions as F
 from jobs.analytics.config import AnalyticsConfig
 from jobs.analytics.few_outcomes import few_outcomes
 from jobs.analytics.fold import REBUILT, OfDriver, fold, is_expiry_due
-from jobs.analytics.fold_panes import NewestPanes
 from jobs.analytics.gauges import totals
+from jobs.analytics.newest_panes import NewestPanes
 from jobs.analytics.outcomes import IS_MEASURED, READ, blocks_of, outcomes
 from jobs.analytics.panes import panes
 from jobs.analytics.panes_of_rows import can_measure, panes_of_rows

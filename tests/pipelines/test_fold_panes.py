@@ -13,7 +13,7 @@ import pytest
 
 from jobs.analytics.config import AnalyticsConfig
 from jobs.analytics.fold import OfDriver, fold
-from jobs.analytics.fold_panes import AddedPane, NewestPanes
+from jobs.analytics.newest_panes import AddedPane, NewestPanes
 from jobs.analytics.pipeline import STAGED
 from jobs.runtime.job import Fold
 from jobs.runtime.postgres.sink import stage

@@ -13,7 +13,7 @@ import pytest
 from datasketches import hll_sketch, hll_union, kll_doubles_sketch  # type: ignore[import-untyped]
 from pyspark.sql import SparkSession
 
-from jobs.analytics.fold_panes import Pane, account_of
+from jobs.analytics.newest_panes import Pane, account_of
 from jobs.analytics.panes import panes
 from jobs.analytics.panes_of_rows import can_measure, panes_of_rows
 from jobs.analytics.pipeline import STAGED
