@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -47,7 +47,7 @@ EXPIRE = "DELETE FROM analytics_panes WHERE window_start < %s"
 class OfDriver:
     """What the driver itself made of a batch: to pass it through `staged` would cost more than to make it."""
 
-    panes: Sequence[AddedPane] = ()
+    panes: Iterable[AddedPane] = ()
     blocks: Sequence[Block] = ()
 
 

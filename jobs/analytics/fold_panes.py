@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain, islice
 from typing import Any, NamedTuple
 
 import psycopg
@@ -16,6 +17,8 @@ from jobs.view_measures import Stored
 from metering.views import View
 from metering.windows import MINUTE
 
+MAX_AT_ONCE = 10_000
+"""Panes that are in memory for a batch, beside those that stay there."""
 MICROSECONDS = MINUTE.seconds * 1_000_000
 """Of a minute."""
 
@@ -87,9 +90,20 @@ def fold_panes(
         (view, version): Declared(views[view], view_id, since)
         for view, version, view_id, since in cursor.execute(_DECLARED).fetchall()
     }
+    panes = chain(of_driver, _of_spark(cursor, views))
+    while some := list(islice(panes, MAX_AT_ONCE)):
+        _fold(cursor, declared, newest, some)
+
+
+def _fold(
+    cursor: psycopg.Cursor[Any],
+    declared: Mapping[tuple[str, str], Declared],
+    newest: NewestPanes,
+    panes: Sequence[AddedPane],
+) -> None:
     added = [
         ((of.view_id, pane.minute, pane.keys), of, pane.parts)
-        for pane in (*of_driver, *_of_spark(cursor, views))
+        for pane in panes
         if (of := declared.get((pane.view, pane.version))) is not None
     ]
     stored = _stored(cursor, {key: of.view for key, of, _ in added if newest.get(key) is None})
@@ -127,6 +141,7 @@ def _stored(cursor: psycopg.Cursor[Any], asked: Mapping[Key, View]) -> dict[Key,
     for place, measures in cursor.execute(_STORED).fetchall():
         pane = found[keys[place]] = panes[keys[place]]
         pane.add(_parts(pane.view, measures))
+    cursor.execute("DROP TABLE asked")
     return found
 
 
@@ -138,6 +153,7 @@ def _write(cursor: psycopg.Cursor[Any], changed: Mapping[Key, Pane], newest: New
     stage(cursor, _CHANGED, _table(_CHANGED, [view_ids, starts, accounts, keys, measures, is_new]), "changed")
     replaced = cursor.execute(_REPLACE).rowcount
     cursor.execute(_ADD)
+    cursor.execute("DROP TABLE changed")
     for pane in changed.values():
         pane.is_stored = True
     newest.keep(changed, measures)

@@ -14,8 +14,8 @@ from metering.windows import MINUTE
 
 MAX_BYTES = 32 << 20
 """Of panes in memory, about: those of some thousand keys in the last minutes."""
-OBJECT_BYTES = 2_000
-"""Of a pane beside what it stores."""
+MEASURE_BYTES = 1_000
+"""Of each measure of a pane beside what it stores."""
 _JSON = json.JSONEncoder(ensure_ascii=False).encode
 
 Key: TypeAlias = tuple[int, int, tuple[str | None, ...]]
@@ -87,7 +87,7 @@ class NewestPanes:
         for (key, pane), stored in zip(changed.items(), measures, strict=True):
             if key in self._panes:
                 self._forget(key)
-            pane.size = OBJECT_BYTES + len(stored)
+            pane.size = MEASURE_BYTES * len(pane.accumulators) + len(stored)
             self._panes[key] = pane
             self._bytes += pane.size
         while self._bytes > self._max_bytes:

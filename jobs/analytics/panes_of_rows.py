@@ -49,7 +49,7 @@ def _is_measured(aggregate: Aggregate, kind: pl.DataType) -> bool:
     return _is_text(kind)
 
 
-def panes_of_rows(outcomes: pa.Table, view: View) -> list[AddedPane]:
+def panes_of_rows(outcomes: pa.Table, view: View) -> Iterator[AddedPane]:
     """Outcomes (event_time, the view's columns) → what they add to panes of the view."""
     minute = pl.col("event_time").dt.convert_time_zone("UTC").dt.truncate("1m").alias(MINUTE)
     keys = [pl.col(key).cast(pl.String).alias(f"{place}") for place, key in enumerate(view.by)]
@@ -64,7 +64,7 @@ def panes_of_rows(outcomes: pa.Table, view: View) -> list[AddedPane]:
     parts = (_PARTS[measure.aggregate](found[f"#{place}"]) for place, measure in enumerate(view.measures))
     rows = zip(*parts, strict=True) if view.measures else iter([()] * len(found))
     name, version = view.name, view.version
-    return [AddedPane(name, version, *of_pane) for of_pane in zip(minutes, listed, rows, strict=True)]
+    return (AddedPane(name, version, *of_pane) for of_pane in zip(minutes, listed, rows, strict=True))
 
 
 def _taken(measure: Measure) -> pl.Expr:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import reduce
+from itertools import chain
 from typing import Any
 
 import psycopg
@@ -154,7 +155,7 @@ def build_few(spark: SparkSession, usage: pa.Table, config: AnalyticsConfig, loo
     staged = hits_of(found, config.running, STAGED) if config.watches else STAGED.empty_table()
     blocks = blocks_of_rows(found, config.declared_patterns) if config.patterns else []
     views = [view for view in config.declared_views if can_measure(view, found.schema)]
-    of_driver = OfDriver([pane for view in views for pane in panes_of_rows(found, view)], blocks or [])
+    of_driver = OfDriver(chain.from_iterable([panes_of_rows(found, view) for view in views]), blocks or [])
     left = {name: view for name, view in config.views.items() if name not in {view.name for view in views}}
     by_spark = config.model_copy(update={"views": left, "patterns": config.patterns if blocks is None else {}})
     if by_spark.views or by_spark.patterns:

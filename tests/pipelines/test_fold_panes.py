@@ -11,6 +11,7 @@ import numpy as np
 import psycopg
 import pytest
 
+from jobs.analytics import fold_panes
 from jobs.analytics.config import AnalyticsConfig
 from jobs.analytics.fold import OfDriver, fold
 from jobs.analytics.newest_panes import AddedPane, NewestPanes
@@ -106,10 +107,13 @@ def must_be(outcomes: dict[Any, list[Outcome]]) -> dict[Any, Any]:
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_oracle_what_a_driver_remembers_or_forgets_of_panes_changes_no_row(database: str, seed: int) -> None:
+def test_oracle_what_a_driver_remembers_or_forgets_of_panes_changes_no_row(
+    database: str, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
     """It has room for all, for a few, or for none; it starts anew; its transaction fails, or expires minutes."""
     chance = random.Random(seed)
-    room = [2_000, 9_000, 1 << 20][seed % 3]
+    monkeypatch.setattr(fold_panes, "MAX_AT_ONCE", chance.choice([3, 10_000]))
+    room = [2_000, 18_000, 1 << 20][seed % 3]
     newest, all_of = NewestPanes(room), defaultdict[Any, list[Outcome]](list)
     with psycopg.connect(database, autocommit=True) as connection:
         fold_added(connection, None)
@@ -154,7 +158,7 @@ def test_a_pane_that_retention_removed_while_its_driver_was_frozen_stays_removed
 
 
 def test_a_driver_forgets_the_panes_that_were_changed_longest_ago(database: str) -> None:
-    newest = NewestPanes(7_500)
+    newest = NewestPanes(3 * 6_500)
     with psycopg.connect(database, autocommit=True) as connection:
         for minute in (0, 1, 2, 0, 3):
             fold_added(connection, newest, added("whole", FIRST + minute, (), [("u", 5, 1.0)]))
