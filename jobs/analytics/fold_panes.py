@@ -17,8 +17,6 @@ from jobs.view_measures import Stored
 from metering.views import View
 from metering.windows import MINUTE
 
-MAX_AT_ONCE = 10_000
-"""Panes that are in memory for a batch, beside those that stay there."""
 MICROSECONDS = MINUTE.seconds * 1_000_000
 """Of a minute."""
 
@@ -30,7 +28,7 @@ _OF_SPARK = """
 SELECT view, version, (extract(epoch FROM window_start) / 60)::bigint, keys, measures
 FROM staged JOIN analytics_views USING (view, version) WHERE is_declared
 """
-_ASKED = pa.schema(
+_WANTED = pa.schema(
     [
         pa.field("place", pa.int32(), nullable=False),
         pa.field("view_id", pa.int32(), nullable=False),
@@ -40,7 +38,7 @@ _ASKED = pa.schema(
 )
 _STORED = """
 WITH digested AS MATERIALIZED (
-    SELECT place, view_id, window_start, sha256(jsonb_send(keys::jsonb)) AS keys_digest FROM asked
+    SELECT place, view_id, window_start, sha256(jsonb_send(keys::jsonb)) AS keys_digest FROM wanted
 )
 SELECT place, measures::text FROM digested JOIN analytics_panes USING (view_id, window_start, keys_digest)
 """
@@ -91,7 +89,7 @@ def fold_panes(
         for view, version, view_id, since in cursor.execute(_DECLARED).fetchall()
     }
     panes = chain(of_driver, _of_spark(cursor, views))
-    while some := list(islice(panes, MAX_AT_ONCE)):
+    while some := list(islice(panes, newest.max_open)):
         _fold(cursor, declared, newest, some)
 
 
@@ -130,18 +128,18 @@ def _parts(view: View, measures: str) -> tuple[Stored | None, ...]:
     return tuple(found.get(measure.name) for measure in view.measures)
 
 
-def _stored(cursor: psycopg.Cursor[Any], asked: Mapping[Key, View]) -> dict[Key, Pane]:
+def _stored(cursor: psycopg.Cursor[Any], wanted: Mapping[Key, View]) -> dict[Key, Pane]:
     """Those of these panes that there are rows of."""
-    panes = {key: Pane.of(view, key[2], is_stored=True) for key, view in asked.items()}
+    panes = {key: Pane.of(view, key[2], is_stored=True) for key, view in wanted.items()}
     if not panes:
         return {}
     keys = list(panes)
-    stage(cursor, _ASKED, _table(_ASKED, [range(len(keys)), *_identities(panes)]), "asked")
+    stage(cursor, _WANTED, _table(_WANTED, [range(len(keys)), *_identities(panes)]), "wanted")
     found = {}
     for place, measures in cursor.execute(_STORED).fetchall():
         pane = found[keys[place]] = panes[keys[place]]
         pane.add(_parts(pane.view, measures))
-    cursor.execute("DROP TABLE asked")
+    cursor.execute("DROP TABLE wanted")
     return found
 
 

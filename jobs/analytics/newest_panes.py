@@ -14,6 +14,8 @@ from metering.windows import MINUTE
 
 MAX_BYTES = 32 << 20
 """Of panes in memory, about: those of some thousand keys in the last minutes."""
+OPEN_PANES = 10_000
+"""Panes of a batch that are open at once, beside those that stay in memory."""
 MEASURE_BYTES = 1_000
 """Of each measure of a pane beside what it stores."""
 _JSON = json.JSONEncoder(ensure_ascii=False).encode
@@ -71,7 +73,8 @@ class NewestPanes:
     committed: nobody else changes panes meanwhile, and `weir retain` alone removes some.
     """
 
-    def __init__(self, max_bytes: int = MAX_BYTES) -> None:
+    def __init__(self, max_bytes: int = MAX_BYTES, max_open: int = OPEN_PANES) -> None:
+        self.max_open = max_open
         self._max_bytes = max_bytes
         self._bytes = 0
         self._panes: dict[Key, Pane] = {}

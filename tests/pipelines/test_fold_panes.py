@@ -11,7 +11,6 @@ import numpy as np
 import psycopg
 import pytest
 
-from jobs.analytics import fold_panes
 from jobs.analytics.config import AnalyticsConfig
 from jobs.analytics.fold import OfDriver, fold
 from jobs.analytics.newest_panes import AddedPane, NewestPanes
@@ -107,19 +106,16 @@ def must_be(outcomes: dict[Any, list[Outcome]]) -> dict[Any, Any]:
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_oracle_what_a_driver_remembers_or_forgets_of_panes_changes_no_row(
-    database: str, monkeypatch: pytest.MonkeyPatch, seed: int
-) -> None:
+def test_oracle_what_a_driver_remembers_or_forgets_of_panes_changes_no_row(database: str, seed: int) -> None:
     """It has room for all, for a few, or for none; it starts anew; its transaction fails, or expires minutes."""
     chance = random.Random(seed)
-    monkeypatch.setattr(fold_panes, "MAX_AT_ONCE", chance.choice([3, 10_000]))
-    room = [2_000, 18_000, 1 << 20][seed % 3]
-    newest, all_of = NewestPanes(room), defaultdict[Any, list[Outcome]](list)
+    room = [2_000, 18_000, 1 << 20][seed % 3], [10_000, 3][seed % 2]
+    newest, all_of = NewestPanes(*room), defaultdict[Any, list[Outcome]](list)
     with psycopg.connect(database, autocommit=True) as connection:
         fold_added(connection, None)
         for batch in range(12):
             if chance.random() < 0.2:
-                newest = NewestPanes(room)
+                newest = NewestPanes(*room)
             batch_of = defaultdict[Any, list[Outcome]](list)
             for _ in range(chance.randint(1, 30)):
                 one = chance.choice([*USERS, None]), chance.randrange(10**10), chance.randrange(10**6) / 8
@@ -132,7 +128,7 @@ def test_oracle_what_a_driver_remembers_or_forgets_of_panes_changes_no_row(
                 with connection.transaction(force_rollback=True):
                     fold_added(connection, newest, *panes)
                 # As the sink does.
-                newest = NewestPanes(room)
+                newest = NewestPanes(*room)
             fold_added(connection, newest, *panes)
             for key, listed in batch_of.items():
                 all_of[key] += listed
