@@ -10,12 +10,11 @@ import json
 from binascii import a2b_base64, b2a_base64
 from collections.abc import Callable, Iterable, Mapping
 from decimal import Context, Decimal
-from functools import lru_cache, reduce
-from typing import Any
+from functools import lru_cache, partial
+from typing import Any, Protocol
 
 import numpy as np
 from datasketches import (  # type: ignore[import-untyped]
-    PyStringsSerDe,
     frequent_items_error_type,
     frequent_strings_sketch,
     hll_sketch,
@@ -38,7 +37,21 @@ LG_TOP = 11
 Stored = str
 """A measure in a pane: a number as text, or a sketch in Base64."""
 _EXACT = Context(prec=60)
-_TEXTS = PyStringsSerDe()
+
+
+class Accumulator(Protocol):
+    """A measure of a pane in memory: parts are added to it, and it is stored."""
+
+    def add(self, part: Any, /) -> None:
+        """Add what another pane has stored, or to a sketch values of outcomes: a list of texts, an array of numbers."""
+
+    def stored(self) -> Stored:
+        """What a pane stores of it."""
+
+
+def accumulator(aggregate: Aggregate) -> Accumulator:
+    """One to which nothing was added. A number is stored only after something was."""
+    return _ACCUMULATORS[aggregate]()
 
 
 def merged(measures: Iterable[Measure], panes: Iterable[Mapping[str, Stored]]) -> dict[str, Stored]:
@@ -47,8 +60,15 @@ def merged(measures: Iterable[Measure], panes: Iterable[Mapping[str, Stored]]) -
     found = {}
     for measure in measures:
         if values := [pane[measure.name] for pane in listed if measure.name in pane]:
-            found[measure.name] = values[0] if len(values) == 1 else _MERGES[measure.aggregate](values)
+            found[measure.name] = values[0] if len(values) == 1 else _merged(measure.aggregate, values)
     return found
+
+
+def _merged(aggregate: Aggregate, values: Iterable[Stored]) -> Stored:
+    found = accumulator(aggregate)
+    for value in values:
+        found.add(value)
+    return found.stored()
 
 
 def written(measures: Mapping[str, Stored]) -> str:
@@ -62,30 +82,6 @@ def _name(name: str) -> str:
     return json.dumps(name)
 
 
-def distinct_of(values: Iterable[str]) -> Stored:
-    """How many different texts there are, as Spark's `hll_sketch_agg` stores it."""
-    sketch = hll_sketch(LG_HLL, tgt_hll_type.HLL_8)
-    for value in values:
-        sketch.update(value)
-    return _written(sketch.serialize_updatable())
-
-
-def percentiles_of(values: NDArray[np.float64]) -> Stored:
-    """Percentiles of numbers, as Spark's `kll_sketch_agg_double` stores them."""
-    sketch = kll_doubles_sketch()
-    if len(values):
-        sketch.update(values)
-    return _written(sketch.serialize())
-
-
-def top_of(values: Iterable[str]) -> Stored:
-    """The most frequent texts, as Spark's `approx_top_k_accumulate` of TOP_ITEMS stores them."""
-    sketch = frequent_strings_sketch(LG_TOP)
-    for value in values:
-        sketch.update(value)
-    return _written(sketch.serialize())
-
-
 def shown(measure: Measure, stored: Stored | None) -> Any:
     """What a reader sees: a whole number or a Decimal, {p50, p90, p95, p99}, or a list of {value, count}.
 
@@ -96,29 +92,83 @@ def shown(measure: Measure, stored: Stored | None) -> Any:
     return _SHOWN[measure.aggregate](measure, stored)
 
 
-def _sum(values: list[Stored]) -> Stored:
-    return f"{reduce(_EXACT.add, map(Decimal, values)):f}"
+class _Number:
+    """A sum, or the least or the greatest number."""
+
+    __slots__ = ("_choose", "_number")
+
+    def __init__(self, choose: Callable[[Decimal, Decimal], Decimal]) -> None:
+        self._choose = choose
+        self._number: Decimal | None = None
+
+    def add(self, part: Stored) -> None:
+        number = Decimal(part)
+        self._number = number if self._number is None else self._choose(self._number, number)
+
+    def stored(self) -> Stored:
+        return f"{self._number:f}"
 
 
-def _union(values: list[Stored]) -> Stored:
-    union = hll_union(LG_HLL)
-    for value in values:
-        union.update(hll_sketch.deserialize(_bytes(value)))
-    return _written(union.get_result(tgt_hll_type.HLL_8).serialize_updatable())
+class _Distinct:
+    """How many different texts there are, hashed as Spark's `hll_sketch_agg` does."""
+
+    __slots__ = ("_union",)
+
+    def __init__(self) -> None:
+        self._union = hll_union(LG_HLL)
+
+    def add(self, part: Stored | list[str]) -> None:
+        if isinstance(part, str):
+            self._union.update(hll_sketch.deserialize(_bytes(part)))
+            return
+        update = self._union.update
+        for value in part:
+            update(value)
+
+    def stored(self) -> Stored:
+        # Compact: of few texts it is half as long, and all that merge it read both.
+        return _written(self._union.get_result(tgt_hll_type.HLL_8).serialize_compact())
 
 
-def _kll(values: list[Stored]) -> Stored:
-    first, *others = (kll_doubles_sketch.deserialize(_bytes(value)) for value in values)
-    for other in others:
-        first.merge(other)
-    return _written(first.serialize())
+class _Percentiles:
+    """Percentiles of numbers, as of Spark's `kll_sketch_agg_double`."""
+
+    __slots__ = ("_sketch",)
+
+    def __init__(self) -> None:
+        self._sketch = kll_doubles_sketch()
+
+    def add(self, part: Stored | NDArray[np.float64]) -> None:
+        if not isinstance(part, str):
+            if len(part):
+                self._sketch.update(part)
+        elif self._sketch.is_empty():
+            self._sketch = kll_doubles_sketch.deserialize(_bytes(part))
+        else:
+            self._sketch.merge(kll_doubles_sketch.deserialize(_bytes(part)))
+
+    def stored(self) -> Stored:
+        return _written(self._sketch.serialize())
 
 
-def _top(values: list[Stored]) -> Stored:
-    union = frequent_strings_sketch(LG_TOP)
-    for value in values:
-        union.merge(_frequent(value))
-    return _written(union.serialize())
+class _Top:
+    """The most frequent texts, as of Spark's `approx_top_k_accumulate` of TOP_ITEMS."""
+
+    __slots__ = ("_sketch",)
+
+    def __init__(self) -> None:
+        self._sketch = frequent_strings_sketch(LG_TOP)
+
+    def add(self, part: Stored | list[str]) -> None:
+        if isinstance(part, str):
+            self._sketch.merge(_frequent(part))
+            return
+        update = self._sketch.update
+        for value in part:
+            update(value)
+
+    def stored(self) -> Stored:
+        return _written(self._sketch.serialize())
 
 
 def _frequent(value: Stored) -> frequent_strings_sketch:
@@ -156,14 +206,14 @@ def _top_values(measure: Measure, stored: Stored) -> list[dict[str, Any]]:
     return [{"value": value, "count": count} for value, count in ordered[: measure.k]]
 
 
-_MERGES: Mapping[Aggregate, Callable[[list[Stored]], Stored]] = {
-    Aggregate.COUNT: _sum,
-    Aggregate.SUM: _sum,
-    Aggregate.MIN: lambda values: min(values, key=Decimal),
-    Aggregate.MAX: lambda values: max(values, key=Decimal),
-    Aggregate.DISTINCT: _union,
-    Aggregate.PERCENTILES: _kll,
-    Aggregate.TOP: _top,
+_ACCUMULATORS: Mapping[Aggregate, Callable[[], Accumulator]] = {
+    Aggregate.COUNT: partial(_Number, _EXACT.add),
+    Aggregate.SUM: partial(_Number, _EXACT.add),
+    Aggregate.MIN: partial(_Number, min),
+    Aggregate.MAX: partial(_Number, max),
+    Aggregate.DISTINCT: _Distinct,
+    Aggregate.PERCENTILES: _Percentiles,
+    Aggregate.TOP: _Top,
 }
 _SHOWN: Mapping[Aggregate, Callable[[Measure, Stored], Any]] = {
     Aggregate.COUNT: _number,

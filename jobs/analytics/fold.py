@@ -1,24 +1,25 @@
-"""Merges a batch's panes with the stored ones, in the transaction that moves the position."""
+"""What a batch of analytics changes, in the transaction that moves the position."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
 import psycopg
-import pyarrow as pa
 
 from jobs.analytics.config import AnalyticsConfig
+from jobs.analytics.fold_panes import fold_panes
+from jobs.analytics.newest_panes import AddedPane, NewestPanes
+from jobs.analytics.patterns.blocks import Block
 from jobs.analytics.patterns.decide import READ_BATCH, ReadBatch
 from jobs.analytics.patterns.fold import fold_patterns
 from jobs.analytics.unread_minutes import UNREAD_SINCE
 from jobs.analytics.watches.fold import fold_hits, pause_watches
 from jobs.runtime.errors import Refused
 from jobs.runtime.job import Counts, Fold
-from jobs.runtime.postgres.sink import stage
-from jobs.streams import INSTANT
-from jobs.view_measures import merged, written
 from metering.views import View
 
 REBUILT = ""
@@ -39,45 +40,22 @@ DELETE FROM analytics_panes USING staged, analytics_views
 WHERE staged.view = %(rebuilt)s AND analytics_panes.window_start = staged.window_start
   AND analytics_views.view_id = analytics_panes.view_id AND analytics_views.is_declared
 """
-STORED = """
-WITH added AS MATERIALIZED (
-    SELECT view_id, view, window_start, sha256(jsonb_send(keys::jsonb)) AS keys_digest, measures
-    FROM staged JOIN analytics_views USING (view, version) WHERE is_declared
-)
-SELECT view_id, window_start, encode(keys_digest, 'hex'), view, stored.measures::text, added.measures
-FROM added JOIN analytics_panes AS stored USING (view_id, window_start, keys_digest)
-"""
-"""Digests are made first: in the condition of the join they may be made for each pair of rows."""
-MERGED = pa.schema(
-    [
-        pa.field("view_id", pa.int32(), nullable=False),
-        pa.field("window_start", INSTANT, nullable=False),
-        pa.field("digest", pa.string(), nullable=False),
-        pa.field("measures", pa.string(), nullable=False),
-    ]
-)
-MERGE = """
-UPDATE analytics_panes SET measures = merged.measures::jsonb, updated_at = now()
-FROM (SELECT view_id, window_start, decode(digest, 'hex') AS keys_digest, measures FROM merged OFFSET 0) AS merged
-WHERE (analytics_panes.view_id, analytics_panes.window_start, analytics_panes.keys_digest)
-    = (merged.view_id, merged.window_start, merged.keys_digest)
-"""
-"""All at once: a statement for each pane cost as much again as the pane."""
-ADD = """
-INSERT INTO analytics_panes (view_id, window_start, account, keys, measures)
-SELECT analytics_views.view_id, staged.window_start, staged.account, staged.keys::jsonb, staged.measures::jsonb
-FROM staged JOIN analytics_views USING (view, version)
-WHERE analytics_views.is_declared AND staged.window_start >= coalesce(analytics_views.since, '-infinity')
-ON CONFLICT (view_id, window_start, keys_digest) DO NOTHING
-"""
 EXPIRE = "DELETE FROM analytics_panes WHERE window_start < %s"
+
+
+@dataclass(frozen=True)
+class OfDriver:
+    """What the driver itself made of a batch: to pass it through `staged` would cost more than to make it."""
+
+    panes: Iterable[AddedPane] = ()
+    blocks: Sequence[Block] = ()
 
 
 def fold(
     cursor: psycopg.Cursor[Any], config: AnalyticsConfig, around: Fold, read_batch: ReadBatch = READ_BATCH
 ) -> Counts:
-    """Merge `staged` into `analytics_panes`, and remove what is older than `keep_days` before the frontier; then the
-    same for patterns and watches.
+    """Merge panes into `analytics_panes` (`fold_panes`), and remove what is older than `keep_days` before the frontier;
+    then the same for patterns and watches.
 
     A view that was not declared before is noted with the first lsn of usage and the first minute that it measures:
     panes of earlier minutes would lack outcomes, and are not stored. Counts nothing.
@@ -91,19 +69,15 @@ def fold(
             "or `patterns`, turn on `watches`, or do not start it"
         )
     _declare(cursor, views)
-    cursor.execute(FORGET, {"rebuilt": REBUILT})
-    changed = [
-        (view_id, start, digest, _merged(views[view], stored, added))
-        for view_id, start, digest, view, stored, added in cursor.execute(STORED).fetchall()
-    ]
-    cursor.execute(ADD)
-    if changed:
-        stage(cursor, MERGED, pa.table([*zip(*changed, strict=True)], schema=MERGED), "merged")
-        cursor.execute(MERGE)
+    newest: NewestPanes = NewestPanes() if around.memory is None else around.memory
+    if cursor.execute(FORGET, {"rebuilt": REBUILT}).rowcount:
+        newest.forget_all()
+    of_driver = OfDriver() if around.beside is None else around.beside
+    fold_panes(cursor, views, newest, of_driver.panes)
     expires_before = None if around.frontier is None else around.frontier - config.keeps
-    if expires_before is not None:
-        cursor.execute(EXPIRE, [expires_before])
-    fold_patterns(cursor, config, around, read_batch)
+    if expires_before is not None and cursor.execute(EXPIRE, [expires_before]).rowcount:
+        newest.forget_before(expires_before)
+    fold_patterns(cursor, config, around, of_driver.blocks, read_batch)
     if config.watches:
         fold_hits(cursor, config.running, around.next_position, expires_before)
     else:
@@ -116,10 +90,6 @@ def is_expiry_due(around: Fold) -> bool:
     return around.frontier is not None and (
         around.previous_frontier is None or _hour(around.previous_frontier) < _hour(around.frontier)
     )
-
-
-def _merged(view: View, stored: str, added: str) -> str:
-    return written(merged(view.measures, (json.loads(stored), json.loads(added))))
 
 
 def _hour(at: datetime) -> datetime:

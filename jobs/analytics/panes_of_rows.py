@@ -1,22 +1,25 @@
 """The same as `panes` for outcomes that the driver has: a job of Spark cost more than all sketches of a batch.
 
-Sketches are made by the library that merges them (`view_measures`), which hashes as Spark's does. A column whose values
-each library casts to another last digit is left to Spark (`can_measure`). `tests/pipelines/test_panes_of_rows.py` has
-both do the same.
+Values go as they are into the sketches of `view_measures`, which hash as Spark's do. A column whose values each library
+casts to another last digit is left to Spark (`can_measure`). `tests/pipelines/test_panes_of_rows.py` has both do the
+same.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Mapping
 from functools import reduce
 from typing import Any
 
+import numpy as np
 import polars as pl
 import pyarrow as pa
+from numpy.typing import NDArray
 
+from jobs.analytics.fold_panes import MICROSECONDS
+from jobs.analytics.newest_panes import AddedPane
 from jobs.analytics.panes import text
-from jobs.view_measures import Stored, distinct_of, percentiles_of, top_of, written
+from jobs.view_measures import Stored
 from metering.meters import QUANTITY_DECIMALS
 from metering.views import Aggregate, Measure, View
 
@@ -46,8 +49,8 @@ def _is_measured(aggregate: Aggregate, kind: pl.DataType) -> bool:
     return _is_text(kind)
 
 
-def panes_of_rows(outcomes: pa.Table, view: View, schema: pa.Schema) -> pa.Table:
-    """Outcomes (event_time, the view's columns) → rows of `schema` as `panes` makes them."""
+def panes_of_rows(outcomes: pa.Table, view: View) -> Iterator[AddedPane]:
+    """Outcomes (event_time, the view's columns) → what they add to panes of the view."""
     minute = pl.col("event_time").dt.convert_time_zone("UTC").dt.truncate("1m").alias(MINUTE)
     keys = [pl.col(key).cast(pl.String).alias(f"{place}") for place, key in enumerate(view.by)]
     found = (
@@ -56,22 +59,12 @@ def panes_of_rows(outcomes: pa.Table, view: View, schema: pa.Schema) -> pa.Table
         .group_by(minute, *keys, maintain_order=True)
         .agg(_taken(measure).alias(f"#{place}") for place, measure in enumerate(view.measures))
     )
+    minutes = (found[MINUTE].dt.epoch("us") // MICROSECONDS).to_list()
     listed = found.select([key.meta.output_name() for key in keys]).rows() if keys else [()] * len(found)
-    measures = (_STORED[measure.aggregate](found[f"#{place}"]) for place, measure in enumerate(view.measures))
-    names = [measure.name for measure in view.measures]
-    rows = zip(*measures, strict=True) if names else iter([()] * len(found))
-    account = view.by.index("account") if "account" in view.by else None
-    columns: Mapping[str, Any] = {
-        "view": [view.name] * len(found),
-        "version": [view.version] * len(found),
-        "window_start": found[MINUTE].to_arrow(),
-        "account": [None if account is None else of_pane[account] for of_pane in listed],
-        "keys": [json.dumps(of_pane, ensure_ascii=False) for of_pane in listed],
-        "measures": [
-            written({name: value for name, value in zip(names, row, strict=True) if value is not None}) for row in rows
-        ],
-    }
-    return pa.table([pa.array(columns[field.name]).cast(field.type) for field in schema], schema=schema)
+    parts = (_PARTS[measure.aggregate](found[f"#{place}"]) for place, measure in enumerate(view.measures))
+    rows = zip(*parts, strict=True) if view.measures else iter([()] * len(found))
+    name, version = view.name, view.version
+    return (AddedPane(name, version, *of_pane) for of_pane in zip(minutes, listed, rows, strict=True))
 
 
 def _taken(measure: Measure) -> pl.Expr:
@@ -107,22 +100,19 @@ def _numbers(found: pl.Series) -> Iterator[Stored | None]:
         yield None if number is None else f"{number}.{'0' * QUANTITY_DECIMALS}"
 
 
-def _texts(make: Callable[[list[str]], Stored]) -> Callable[[pl.Series], Iterator[Stored | None]]:
-    def of_panes(found: pl.Series) -> Iterator[Stored | None]:
-        values, ends = _flat(found)
-        listed, begin = values.to_list(), 0
-        for end in ends:
-            yield make(listed[begin:end])
-            begin = end
-
-    return of_panes
+def _texts(found: pl.Series) -> Iterator[list[str]]:
+    values, ends = _flat(found)
+    listed, begin = values.to_list(), 0
+    for end in ends:
+        yield listed[begin:end]
+        begin = end
 
 
-def _percentiles(found: pl.Series) -> Iterator[Stored | None]:
+def _reals(found: pl.Series) -> Iterator[NDArray[np.float64]]:
     values, ends = _flat(found)
     array, begin = values.to_numpy(writable=True), 0
     for end in ends:
-        yield percentiles_of(array[begin:end])
+        yield array[begin:end]
         begin = end
 
 
@@ -132,12 +122,12 @@ def _flat(found: pl.Series) -> tuple[pl.Series, list[int]]:
     return found.filter(lengths > 0).explode(), lengths.cast(pl.Int64).cum_sum().to_list()
 
 
-_STORED: Mapping[Aggregate, Callable[[pl.Series], Iterator[Stored | None]]] = {
+_PARTS: Mapping[Aggregate, Callable[[pl.Series], Iterator[Any]]] = {
     Aggregate.COUNT: _counts,
     Aggregate.SUM: _numbers,
     Aggregate.MIN: _numbers,
     Aggregate.MAX: _numbers,
-    Aggregate.DISTINCT: _texts(distinct_of),
-    Aggregate.PERCENTILES: _percentiles,
-    Aggregate.TOP: _texts(top_of),
+    Aggregate.DISTINCT: _texts,
+    Aggregate.PERCENTILES: _reals,
+    Aggregate.TOP: _texts,
 }

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import reduce
+from itertools import chain
 from typing import Any
 
 import psycopg
@@ -18,8 +19,9 @@ from pyspark.sql import functions as F
 
 from jobs.analytics.config import AnalyticsConfig
 from jobs.analytics.few_outcomes import few_outcomes
-from jobs.analytics.fold import REBUILT, fold, is_expiry_due
+from jobs.analytics.fold import REBUILT, OfDriver, fold, is_expiry_due
 from jobs.analytics.gauges import totals
+from jobs.analytics.newest_panes import NewestPanes
 from jobs.analytics.outcomes import IS_MEASURED, READ, blocks_of, outcomes
 from jobs.analytics.panes import panes
 from jobs.analytics.panes_of_rows import can_measure, panes_of_rows
@@ -38,7 +40,7 @@ from jobs.analytics.retractions import (
 from jobs.analytics.watches.hits import OF_ROWS, hits_in_tasks, hits_of
 from jobs.analytics.watches.running import running_watches
 from jobs.runtime.delta.position import with_fingerprint
-from jobs.runtime.job import Fold, Lookup, PostgresJob
+from jobs.runtime.job import Fold, Lookup, PostgresJob, Summary
 from jobs.streams import INSTANT, Table
 from metering.vocabulary import Job
 
@@ -52,8 +54,8 @@ STAGED = pa.schema(
         pa.field("measures", pa.string(), nullable=False),
     ]
 )
-"""One row per pane: what one micro-batch adds to it, or its whole new value if its minute is being rebuilt: then
-there is a row of the view REBUILT for it."""
+"""One row per pane that Spark makes: what one micro-batch adds to it, or its whole new value if its minute is being
+rebuilt: then there is a row of the view REBUILT for it."""
 IS_REBUILT = "is_rebuilt"
 
 
@@ -141,26 +143,26 @@ def build_measured(found: DataFrame, config: AnalyticsConfig) -> DataFrame:
     return staged.unionByName(rebuilt)
 
 
-def build_few(spark: SparkSession, usage: pa.Table, config: AnalyticsConfig, lookup: Lookup) -> pa.Table | None:
+def build_few(spark: SparkSession, usage: pa.Table, config: AnalyticsConfig, lookup: Lookup) -> Summary | None:
     """Rows READ that the driver has → what `build` makes of `enrich`, by Spark only what is to be cast by it.
 
-    None where minutes are made again, or the journal's files are large.
+    Panes and blocks that the driver makes are beside it (`OfDriver`). None where minutes are made again, or the
+    journal's files are large.
     """
     found = few_outcomes(usage, columns_of(config), lookup, OF_ROWS if config.watches else ())
     if found is None:
         return None
-    staged = [hits_of(found, config.running, STAGED)] if config.watches else []
-    blocks = blocks_of_rows(found, config.declared_patterns, STAGED) if config.patterns else STAGED.empty_table()
-    staged += [] if blocks is None else [blocks]
-    of_driver = {view.name for view in config.declared_views if can_measure(view, found.schema)}
-    staged += [panes_of_rows(found, view, STAGED) for view in config.declared_views if view.name in of_driver]
-    left = {name: view for name, view in config.views.items() if name not in of_driver}
+    staged = hits_of(found, config.running, STAGED) if config.watches else STAGED.empty_table()
+    blocks = blocks_of_rows(found, config.declared_patterns) if config.patterns else []
+    views = [view for view in config.declared_views if can_measure(view, found.schema)]
+    of_driver = OfDriver(chain.from_iterable([panes_of_rows(found, view) for view in views]), blocks or [])
+    left = {name: view for name, view in config.views.items() if name not in {view.name for view in views}}
     by_spark = config.model_copy(update={"views": left, "patterns": config.patterns if blocks is None else {}})
     if by_spark.views or by_spark.patterns:
         # In one part: nothing is shuffled, which is a job of Spark for each aggregation.
         frame = spark.createDataFrame(found.select(["event_time", *by_spark.columns])).coalesce(1)
-        staged.append(build_measured(frame, by_spark).toArrow().cast(STAGED))
-    return pa.concat_tables(staged)
+        staged = pa.concat_tables([staged, build_measured(frame, by_spark).toArrow().cast(STAGED)])
+    return Summary(staged, of_driver)
 
 
 def current(connection: psycopg.Connection[Any], lookup: Lookup, config: AnalyticsConfig) -> AnalyticsConfig:
@@ -188,4 +190,5 @@ JOB = PostgresJob(
     is_due=_is_due,
     totals=totals,
     current=current,
+    memory=NewestPanes,
 )

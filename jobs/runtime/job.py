@@ -50,6 +50,18 @@ class Fold:
     """Whether each commit of the table is folded with all its rows: F may have passed one that is only partly read."""
     rules: Sequence[EffectiveRules] = ()
     """What decides the rows from `next_position` on, as far as it is known; without any, nothing is known to close."""
+    beside: Any = None
+    """What `build_few` made beside the summaries (`Summary`)."""
+    memory: Any = None
+    """What `PostgresJob.memory` made, as earlier folds of the same sink have left it."""
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What a job makes of a batch: summaries for `staged`, and what its fold gets without their passing through it."""
+
+    staged: pa.Table
+    beside: Any = None
 
 
 @dataclass(frozen=True)
@@ -204,6 +216,10 @@ def at_once(_config: Any) -> float:
     return 0.0
 
 
+def no_memory() -> None:
+    """For a job that reads from the database all that it merges with."""
+
+
 def no_totals(_job: str) -> tuple[Totals, ...]:
     """For a job without results in a database."""
     return ()
@@ -280,6 +296,9 @@ class PostgresJob(Generic[C]):
     `build_few` makes the same summaries of rows that the driver has read, up to `LOOKED_UP_ROWS`, by Spark only where
     that costs less; or it gives None where it is for `enrich` and `build`.
 
+    `memory` makes what folds of a sink remember from one to the next. It is as of the last commit: a transaction that
+    fails leaves a new one.
+
     `concerns` is a condition, in the SQL of both Spark and Polars: of rows for none of which it holds `build` makes
     nothing, so Spark is not needed.
 
@@ -309,7 +328,7 @@ class PostgresJob(Generic[C]):
     build_here: Callable[[pa.Table, History], pa.Table] | None = None
     build_in_tasks: InTasks | None = None
     enrich: Callable[[DataFrame, C, Lookup], DataFrame] | None = None
-    build_few: Callable[[SparkSession, pa.Table, C, Lookup], pa.Table | None] | None = None
+    build_few: Callable[[SparkSession, pa.Table, C, Lookup], Summary | None] | None = None
     concerns: str = "true"
     following: Callable[[Rules, Rules], Rules] = only_the_later
     closes_after: Callable[[Rules], OfMeter[timedelta]] | None = None
@@ -319,6 +338,7 @@ class PostgresJob(Generic[C]):
     beside: Callable[[Context[C]], AbstractContextManager[None]] | None = None
     history: str = "rules"
     current: Callable[[psycopg.Connection[Any], Lookup, C], C] | None = None
+    memory: Callable[[], Any] = no_memory
 
     @property
     def tables(self) -> tuple[Table, ...]:

@@ -13,12 +13,15 @@ import pytest
 from datasketches import hll_sketch, hll_union, kll_doubles_sketch  # type: ignore[import-untyped]
 from pyspark.sql import SparkSession
 
+from jobs.analytics.newest_panes import Pane, account_of
 from jobs.analytics.panes import panes
 from jobs.analytics.panes_of_rows import can_measure, panes_of_rows
 from jobs.analytics.pipeline import STAGED
 from jobs.streams import INSTANT
 from jobs.view_measures import LG_HLL, TOP_ITEMS, shown
+from metering.instants import EPOCH
 from metering.views import Aggregate, Measure, View
+from metering.windows import MINUTE
 from tests.streaming.measured import NOON
 
 TEXTS = ("", "a", "u-1", "Ünï·✓", 'quoted "\\/ and \t\n', "null", "0", "🜨", *(f"user-{n}" for n in range(40)))
@@ -81,9 +84,20 @@ def outcomes(chance: random.Random, count: int) -> pa.Table:
     )
 
 
-def shown_rows(found: pa.Table, view: View) -> dict[Any, Any]:
+def of_driver(rows: pa.Table, view: View) -> list[dict[str, Any]]:
+    """Panes that the driver makes, as they are stored."""
+    listed = []
+    for added in panes_of_rows(rows, view):
+        pane = Pane.of(view, added.keys, is_stored=False)
+        pane.add(added.parts)
+        start, account = EPOCH + added.minute * MINUTE, account_of(view, added.keys)
+        stored = {"account": account, "keys": pane.keys, "measures": pane.measures()}
+        listed.append({"view": added.view, "version": added.version, "window_start": start, **stored})
+    return listed
+
+
+def shown_rows(listed: list[dict[str, Any]], view: View) -> dict[Any, Any]:
     """Panes by minute and keys: numbers as stored, of a sketch all that can be asked of it."""
-    listed = found.cast(STAGED).to_pylist()
     rows = {}
     for row in listed:
         stored = json.loads(row["measures"])
@@ -113,8 +127,8 @@ def asked(measure: Measure, stored: str) -> Any:
 def refuse_differences(spark: SparkSession, rows: pa.Table, view: View) -> None:
     assert can_measure(view, rows.schema)
     frame = spark.createDataFrame(rows).coalesce(1)
-    by_spark = shown_rows(panes(frame, view).toArrow(), view)
-    assert shown_rows(panes_of_rows(rows, view, STAGED), view) == by_spark
+    by_spark = shown_rows(panes(frame, view).toArrow().cast(STAGED).to_pylist(), view)
+    assert shown_rows(of_driver(rows, view), view) == by_spark
 
 
 @pytest.mark.parametrize(("seed", "count"), [(0, 0), (1, 1), (2, 30), (3, 400)])

@@ -125,18 +125,28 @@ def test_oracle_any_cut_order_restart_and_retraction_measures_what_all_outcomes_
 def test_a_driver_that_fails_in_its_transaction_has_measured_nothing_and_its_successor_measures_once(
     stage: Measured, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    outcomes = [Happened(n, NOON, user=f"u{n}", tokens=n) for n in range(6)]
+    """The same driver, too, if it went on: it remembers panes as of its last commit."""
+    outcomes = [Happened(n, NOON, user=f"u{n}", tokens=n) for n in range(9)]
     stage.accept(outcomes)
     stage.decide([(one, 1) for one in outcomes], NOON + HOUR)
     driver = stage.driver()
-    with monkeypatch.context() as patch:
-        patch.setattr(driver, "_move", lambda *_: 1 / 0)
-        with pytest.raises(ZeroDivisionError):
-            driver.process(stage.rows(1, 7))
+
+    def fail(rows: pa.Table) -> None:
+        with monkeypatch.context() as patch:
+            patch.setattr(driver, "_move", lambda *_: 1 / 0)
+            with pytest.raises(ZeroDivisionError):
+                driver.process(rows)
+
+    fail(stage.rows(1, 7))
     with reading(stage.database) as database:
         assert database.execute("SELECT count(*) AS panes FROM analytics_panes").fetchone() == {"panes": 0}
-    stage.driver().process(stage.rows(1, 7))
+    driver = stage.driver()
+    driver.process(stage.rows(1, 7))
     assert stage.driver().process(stage.rows(1, 7)).records == 0
+    driver = stage.driver()
+    driver.process(stage.rows(7, 8))
+    fail(stage.rows(8, 10))
+    driver.process(stage.rows(8, 10))
     refuse_differences(stage, Counter(outcomes))
 
 

@@ -7,7 +7,10 @@ from __future__ import annotations
 
 from base64 import b64encode
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from datetime import datetime
 from io import BytesIO
+from operator import itemgetter
+from typing import NamedTuple
 
 import polars as pl
 import pyarrow as pa
@@ -28,6 +31,14 @@ DECIMAL = pl.Decimal(38, QUANTITY_DECIMALS)
 INSTANT = pl.Datetime("us", "UTC")
 MAX_ROWS = 50_000
 """Outcomes of a block: it is one value of Postgres, and written as text on its way."""
+
+
+class Block(NamedTuple):
+    """Outcomes of a minute, and how many they are; `content` is an Arrow file of them (`read_block`)."""
+
+    minute: datetime
+    rows: int
+    content: bytes
 
 
 def stored_as(pattern: AnyPattern, column: str) -> str:
@@ -56,7 +67,7 @@ def blocks_in_tasks(outcomes: DataFrame, patterns: Sequence[AnyPattern], schema:
     return rows.mapInArrow(_in_task(schema), from_arrow_schema(schema))
 
 
-def blocks_of_rows(outcomes: pa.Table, patterns: Sequence[AnyPattern], schema: pa.Schema) -> pa.Table | None:
+def blocks_of_rows(outcomes: pa.Table, patterns: Sequence[AnyPattern]) -> list[Block] | None:
     """The same of outcomes that the driver has; None where Spark must cast a column: a number with a floating point has
     another last digit, and another text, by each library.
     """
@@ -69,7 +80,7 @@ def blocks_of_rows(outcomes: pa.Table, patterns: Sequence[AnyPattern], schema: p
             return None
         values.append(column.cast(kind).alias(name))
     at = pl.col(AT).dt.convert_time_zone("UTC")
-    return staged_blocks(rows.select(at, pl.coalesce(*LSNS).alias(LSN), *values), schema)
+    return blocks_of(rows.select(at, pl.coalesce(*LSNS).alias(LSN), *values))
 
 
 def _in_task(schema: pa.Schema) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
@@ -87,21 +98,29 @@ def staged_blocks(outcomes: pl.DataFrame, schema: pa.Schema) -> pa.Table:
     rows = [
         {
             "view": OUTCOMES,
-            "version": str(len(block)),
-            "window_start": minute,
+            "version": str(block.rows),
+            "window_start": block.minute,
             "keys": "[]",
-            "measures": b64encode(_written(block)).decode(),
+            "measures": b64encode(block.content).decode(),
         }
-        for (minute,), whole in outcomes.group_by(pl.col(AT).dt.truncate("1m"))
-        for block in whole.iter_slices(MAX_ROWS)
+        for block in blocks_of(outcomes)
     ]
     return pa.Table.from_pylist(rows, schema=schema)
 
 
+def blocks_of(outcomes: pl.DataFrame) -> list[Block]:
+    """Outcomes (AT, LSN, columns) → blocks, by minute."""
+    return [
+        Block(minute, len(block), _written(block))
+        for (minute,), whole in sorted(outcomes.group_by(pl.col(AT).dt.truncate("1m")), key=itemgetter(0))
+        for block in whole.iter_slices(MAX_ROWS)
+    ]
+
+
 def _written(outcomes: pl.DataFrame) -> bytes:
-    # Without compression, which would take longer than writing what is removed after days.
+    # Compressed it is a fifth as long, and to write the rest into Postgres would take longer.
     buffer = BytesIO()
-    outcomes.write_ipc(buffer, compat_level=pl.CompatLevel.oldest())
+    outcomes.write_ipc(buffer, compression="zstd", compat_level=pl.CompatLevel.oldest())
     return buffer.getvalue()
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from datetime import datetime, timedelta
+from collections.abc import Iterable, Sequence
+from datetime import timedelta
 from typing import Any, cast
 
 import psycopg
 
 from jobs.analytics.config import AnalyticsConfig
+from jobs.analytics.patterns.blocks import Block
 from jobs.analytics.patterns.bursts import decide_bursts
 from jobs.analytics.patterns.decide import READ_BATCH, Deciding, ReadBatch, decide
 from jobs.analytics.patterns.declared import Declared, declare, reads_from, revises_from
@@ -53,13 +54,19 @@ SELECT EXISTS (
 
 
 def fold_patterns(
-    cursor: psycopg.Cursor[Any], config: AnalyticsConfig, around: Fold, read_batch: ReadBatch = READ_BATCH
+    cursor: psycopg.Cursor[Any],
+    config: AnalyticsConfig,
+    around: Fold,
+    of_driver: Iterable[Block] = (),
+    read_batch: ReadBatch = READ_BATCH,
 ) -> None:
     """Store the outcomes that patterns look at, and append what that and the frontier change of final matches."""
     revised = timedelta(days=config.revise_days)
     declared = declare(cursor, config.declared_patterns, around.frontier)
     if declared:
-        declared = _decided(cursor, declared, revised, around.frontier, read_batch)
+        deciding = Deciding(cursor, Blocks(cursor, max_outcomes=read_batch.opened), around.frontier, read_batch)
+        stored = store(cursor, revises_from(declared, revised), of_driver)
+        declared = _decided(deciding, declared, revised, stored)
     if around.frontier is not None:
         read_from = reads_from(declared, revised) if declared else None
         before = around.frontier - config.keeps
@@ -68,18 +75,11 @@ def fold_patterns(
 
 
 def _decided(
-    cursor: psycopg.Cursor[Any],
-    declared: Sequence[Declared[AnyPattern]],
-    revised: timedelta,
-    frontier: datetime | None,
-    read_batch: ReadBatch,
+    around: Deciding, declared: Sequence[Declared[AnyPattern]], revised: timedelta, stored: Stored
 ) -> Sequence[Declared[AnyPattern]]:
-    blocks = Blocks(cursor, max_outcomes=read_batch.opened)
-    stored = store(cursor, revises_from(declared, revised))
-    around = Deciding(cursor, blocks, frontier, read_batch)
     found = [_decide(around, declaration, stored) for declaration in declared]
     if found != declared:
-        expire(cursor, reads_from(found, revised))
+        expire(around.cursor, reads_from(found, revised))
     return found
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -10,7 +10,7 @@ from typing import Any
 import polars as pl
 import psycopg
 
-from jobs.analytics.patterns.blocks import AT, LSN, OUTCOMES, columns_of, read_block
+from jobs.analytics.patterns.blocks import AT, LSN, OUTCOMES, Block, columns_of, read_block
 from jobs.analytics.patterns.conditions import may_stand, starts_look_back
 from jobs.analytics.patterns.declared import Declared
 from jobs.analytics.patterns.matches import keys_of, standing_of
@@ -19,7 +19,8 @@ from metering.patterns.burst import AnyPattern
 from metering.patterns.pattern import Pattern
 from metering.windows import MINUTE
 
-_ADD = f"""
+_ADD = "INSERT INTO pattern_outcomes (minute, rows, outcomes) VALUES (%s, %s, %b) RETURNING block_id, minute"
+_ADD_STAGED = f"""
 INSERT INTO pattern_outcomes (minute, rows, outcomes)
 SELECT window_start, version::int, decode(measures, 'base64') FROM staged
 WHERE view = '{OUTCOMES}' AND window_start >= %s
@@ -44,14 +45,20 @@ class Stored:
     replaced: Sequence[tuple[datetime, pl.DataFrame]]
 
 
-def store(cursor: psycopg.Cursor[Any], first: datetime) -> Stored:
-    """Store what is staged of minutes from `first` on; what is older changes nothing."""
+def store(cursor: psycopg.Cursor[Any], first: datetime, of_driver: Iterable[Block]) -> Stored:
+    """Store blocks that the driver made and those in `staged`, of minutes from `first` on; what is older changes
+    nothing.
+    """
     replaced: list[tuple[datetime, pl.DataFrame]] = []
     row = cursor.execute(_IS_MADE_AGAIN).fetchone()
     if row is not None and row[0]:
         for minute, content in cursor.execute(_REPLACED, [first], binary=True).fetchall():
             replaced.append((minute, read_block(content)))
-    return Stored(cursor.execute(_ADD, [first]).fetchall(), replaced)
+    added = cursor.execute(_ADD_STAGED, [first]).fetchall()
+    for block in of_driver:
+        if block.minute >= first:
+            added += cursor.execute(_ADD, block).fetchall()
+    return Stored(added, replaced)
 
 
 def changed(declared: Declared[AnyPattern], stored: Stored, blocks: Blocks) -> tuple[pl.DataFrame, pl.DataFrame]:

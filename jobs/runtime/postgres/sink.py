@@ -25,7 +25,7 @@ from jobs.runtime.delta.position import FINGERPRINT, Position, position_after
 from jobs.runtime.delta.upstream import Upstream
 from jobs.runtime.effective_rules import EffectiveRules, History
 from jobs.runtime.errors import Fenced, Refused
-from jobs.runtime.job import Batch, Context, Counts, Fold, PostgresJob, Progress
+from jobs.runtime.job import Batch, Context, Counts, Fold, PostgresJob, Progress, Summary
 from jobs.runtime.new_rows import driver_new_rows, new_rows
 from jobs.runtime.postgres.meters_table import ever_declared
 from jobs.runtime.postgres.rules_backup import RulesBackup, read_backup, restore, stored_rules, write_backup
@@ -102,6 +102,7 @@ class PostgresSink:
         self._at, self._frontier = self._stored()
         self._upstream = Upstream(context.environment.tables, job.reads)
         self._uncounted: Counts = {}
+        self._memory = job.memory()
         self._tables = context.environment.tables
         self._lookup = DeltaLookup(context.spark, self._tables)
         self._remembered: list[dict[str, Any]] = []
@@ -199,16 +200,17 @@ class PostgresSink:
             return Progress(0, {})
         frontier, is_whole = self._frontier_at(rows.next), self._ends_commit(rows.next)
         after = position_after(self._job.reads, self._at, rows.next, rows.last)
+        memory = self._lent_memory()
         with self._ownership.transaction() as cursor:
             self._assert_position(cursor)
-            stage(cursor, self._job.staged, summary)
+            stage(cursor, self._job.staged, summary.staged)
             rules = self._rules.following(held, self._at.next_lsn, after.next_lsn)
-            around = Fold(self._frontier, frontier, after.next_lsn, is_whole, rules)
+            around = Fold(self._frontier, frontier, after.next_lsn, is_whole, rules, summary.beside, memory)
             counts = self._job.fold(cursor, self._config, around)
             self._rules.keep(cursor, held)
             self._move(cursor, after, frontier)
             self._record(cursor, rows, time.monotonic() - started)
-        self._at, self._frontier = after, frontier
+        self._at, self._frontier, self._memory = after, frontier, memory
         self._rules.written(held)
         self._remember("batch")
         totals = Counter(counts)
@@ -216,7 +218,7 @@ class PostgresSink:
         self._uncounted = {}
         return Progress(rows.records, totals)
 
-    def _summary(self, batch: Batch) -> tuple[pa.Table, LsnRange]:
+    def _summary(self, batch: Batch) -> tuple[Summary, LsnRange]:
         """What the job makes of the new rows, each under the rules that decide it, and their range.
 
         Of files in tasks, of all other rows here if the job can; else by Spark's operators.
@@ -231,32 +233,33 @@ class PostgresSink:
             found, rows = driver_new_rows(batch, position, job, fingerprint)
         else:
             found, rows = new_rows(batch, position, job, lambda new: new, fingerprint, keeps_rows=True)
-        return self._job.build_here(found, self._history(position)), rows
+        return Summary(self._job.build_here(found, self._history(position))), rows
 
-    def _in_tasks(self, batch: Pieces, position: int) -> tuple[pa.Table, LsnRange]:
+    def _in_tasks(self, batch: Pieces, position: int) -> tuple[Summary, LsnRange]:
         assert self._job.build_in_tasks is not None
         job, how = self._job.name, self._job.build_in_tasks
         history, part, fingerprint = self._history(position), how.part, FINGERPRINT[self._job.reads]
         found = summarized(self._spark, batch.since(position), lambda rows: part(rows, history), how.added, fingerprint)
         rows = contiguous(position, found.seen, job)
-        return how.merged(found.rows), LsnRange(rows.first, rows.next, found.last)
+        return Summary(how.merged(found.rows)), LsnRange(rows.first, rows.next, found.last)
 
     def _by_spark(
         self, build: Callable[[DataFrame, Any], DataFrame], batch: DataFrame | pa.Table, position: int
-    ) -> tuple[pa.Table, LsnRange]:
+    ) -> tuple[Summary, LsnRange]:
         job, fingerprint, enrich = self._job.name, FINGERPRINT[self._job.reads], self._job.enrich
 
         def built(new: DataFrame) -> DataFrame:
             return build(new if enrich is None else enrich(new, self._config, self._lookup), self._config)
 
         if not isinstance(batch, pa.Table):
-            return new_rows(batch, position, job, built, fingerprint)
+            summary, rows = new_rows(batch, position, job, built, fingerprint)
+            return Summary(summary), rows
         found, rows = driver_new_rows(batch, position, job, fingerprint)
         if pl.DataFrame(found).filter(pl.sql_expr(self._job.concerns)).is_empty():
-            return self._job.staged.empty_table(), rows
+            return Summary(self._job.staged.empty_table()), rows
         few = self._job.build_few
         made = None if few is None else few(self._spark, found, self._config, self._lookup)
-        return built(self._spark.createDataFrame(found)).toArrow() if made is None else made, rows
+        return Summary(built(self._spark.createDataFrame(found)).toArrow()) if made is None else made, rows
 
     def _history(self, first: int) -> History:
         """The rules of a batch that begins at `first`: several where the past is decided again."""
@@ -268,12 +271,13 @@ class PostgresSink:
         frontier = self._frontier_at(self._at.next_lsn)
         if frontier != self._frontier:
             held = self._rules.in_force(self._at.next_lsn, self._frontier)
+            memory = self._lent_memory()
             with self._ownership.transaction() as cursor:
                 self._assert_position(cursor)
-                counts = self._fold_time(cursor, frontier, held)
+                counts = self._fold_time(cursor, frontier, held, memory)
                 self._rules.keep(cursor, held)
                 self._move(cursor, self._at, frontier)
-            self._frontier = frontier
+            self._frontier, self._memory = frontier, memory
             self._rules.written(held)
             self._remember("time")
             # It is reported with the next batch.
@@ -283,9 +287,17 @@ class PostgresSink:
         if self._at.next_lsn >= self._upstream.next_lsn and self._upstream.goes_on():
             self._upstream.refresh()
 
-    def _fold_time(self, cursor: psycopg.Cursor[Any], frontier: datetime | None, held: EffectiveRules) -> Counts:
+    def _lent_memory(self) -> Any:
+        """What folds remember, for a transaction: until it is committed it may say what is not stored."""
+        lent, self._memory = self._memory, self._job.memory()
+        return lent
+
+    def _fold_time(
+        self, cursor: psycopg.Cursor[Any], frontier: datetime | None, held: EffectiveRules, memory: Any
+    ) -> Counts:
         first = self._at.next_lsn
-        around = Fold(self._frontier, frontier, first, rules=self._rules.following(held, first, first))
+        rules = self._rules.following(held, first, first)
+        around = Fold(self._frontier, frontier, first, rules=rules, memory=memory)
         if not self._job.is_due(cursor, around):
             return {}
         stage(cursor, self._job.staged, self._job.staged.empty_table())
