@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -12,8 +13,9 @@ from deltalake import DeltaTable
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from jobs.billing.ordered.contents import Content, ContentFile, HeldContents, opened
 from jobs.billing.ordered.journal import JournalParts
-from jobs.billing.ordered.order import KEY, NEVER_US, Cursor, Wait
+from jobs.billing.ordered.order import KEY, NEVER_US, Cursor, Generations, Wait
 from jobs.runtime.delta.rows_by_lsn import rows_of_file
 from tests.journal_files import commit, value_of
 from tests.ordered_events import SECOND, Ordered, Row, expected, journals
@@ -34,8 +36,10 @@ def test_any_files_steps_and_memory_give_the_order_of_the_oracle(
             table = commit(Path(folder), of_file)
         if layout == "compacted":
             table.optimize.compact()
-        parts = JournalParts(max_rows_held=memory, max_runs_held=memory, max_events_ahead=ahead)
-        assert published(parts, table, step, memory) == expected(rows, lambda _: WAIT.seconds)
+        # Of 12 bytes and 400 for each: none beside the first, two, and all.
+        parts = JournalParts(memory, memory, ahead, data.draw(st.sampled_from((1, 900, 1 << 20))))
+        max_bytes = data.draw(st.sampled_from((1, 30, 1 << 20)))
+        assert published(parts, table, step, memory, max_bytes) == expected(rows, lambda _: WAIT.seconds)
 
 
 @st.composite
@@ -46,8 +50,10 @@ def overlapping(draw: st.DrawFn, rows: list[Row]) -> list[list[Row]]:
     return [file for file in files if file]
 
 
-def published(parts: JournalParts, table: DeltaTable, step: int, max_rows: int) -> list[Ordered]:
-    """All that can be published of a journal, in steps of so many events."""
+def published(
+    parts: JournalParts, table: DeltaTable, step: int, max_rows: int, max_bytes: int = 1 << 20
+) -> list[Ordered]:
+    """All that can be published of a journal, in steps of so many events and bytes."""
     sent: list[Ordered] = []
     next_lsn, before_us, waiting_from = 1, NEVER_US, 1
     cursor: Cursor | None = None
@@ -57,18 +63,16 @@ def published(parts: JournalParts, table: DeltaTable, step: int, max_rows: int) 
         if whole is None:
             break
         found = parts.first(whole, waiting_from, cursor, step + 1)
-        sent += [Ordered(len(sent) + n, lsn, late) for n, (lsn, late) in enumerate(rows_of(found, step), 1)]
-        contents = parts.contents(found["lsn"]) if len(found) else found
-        assert all(value == value_of(lsn) for lsn, value in pairs(contents))
-        if len(found):
-            total = sum(len(value) for _, value in pairs(contents))
-            sizes, held = parts.within(found["lsn"], total)
-            assert dict(sizes.iter_rows()) == {lsn: len(value) for lsn, value in pairs(contents)}
-            assert held is not None
-            assert held.sort("lsn").equals(contents.sort("lsn"))
-            assert parts.within(found["lsn"], total - 1)[1] is None
-        if len(found) > step:
-            generation, order_us, lsn = found.select(KEY).row(step - 1)
+        rows = found.head(step)
+        contents = parts.contents(rows, whole, cursor, max_bytes)
+        rows = rows.head(len(contents))
+        values = values_of(contents)
+        assert values == [value_of(lsn) for lsn in rows["lsn"]]
+        assert len(values) == min(1, len(found)) or sum(map(len, values)) <= max_bytes
+        sent += [Ordered(len(sent) + n, lsn, late) for n, (lsn, late) in enumerate(rows_of(rows), 1)]
+        parts.sent(rows["lsn"])
+        if len(rows) < len(found):
+            generation, order_us, lsn = rows.select(KEY).row(-1)
             cursor = generation, order_us, lsn
             continue
         waiting_from = parts.waiting_from(whole, waiting_from)
@@ -159,6 +163,86 @@ def test_what_waits_for_long_is_not_read_again_with_each_generation(
     assert max(reads) <= 3, "the new files, and the first that waits"
 
 
+def test_a_step_has_as_many_events_as_fit_to_the_byte_and_at_least_one(tmp_path: Path) -> None:
+    values = {lsn: b"x" * size for lsn, size in ((1, 100), (2, 50), (3, 1), (4, 10_000))}
+    parts, found, whole = one_generation(tmp_path, values)
+    for max_bytes, count in ((10_151, 4), (10_150, 3), (151, 3), (150, 2), (149, 1), (99, 1), (0, 1)):
+        assert len(parts.contents(found, whole, None, max_bytes)) == count
+
+
+@pytest.mark.parametrize("is_one_file", [True, False])
+def test_large_events_are_read_and_held_by_bytes_and_not_by_number(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_one_file: bool
+) -> None:
+    """With room for four of 64 KiB there are never more, also while a file is read that has forty."""
+    size, count = 64 << 10, 40
+    values = {lsn: bytes([lsn]) * size for lsn in range(1, count + 1)}
+    held: list[int] = []
+    trim = HeldContents.trim
+
+    def trimmed(of: HeldContents, next_lsns: Sequence[int]) -> Sequence[int]:
+        held.append(of.bytes)
+        return trim(of, next_lsns)
+
+    monkeypatch.setattr(HeldContents, "trim", trimmed)
+    monkeypatch.setattr("jobs.billing.ordered.contents.BATCH_BYTES", size)
+    monkeypatch.setattr("jobs.billing.ordered.contents.WHOLE_FILE_BYTES", 0)
+    parts, found, whole = one_generation(tmp_path, values, is_one_file=is_one_file, max_bytes_held=5 * size)
+    sent: list[bytes] = []
+    cursor: Cursor | None = None
+    while len(found):
+        some = values_of(parts.contents(found, whole, cursor, 2 * size))
+        assert len(some) == 2
+        sent += some
+        generation, order_us, lsn = found.select(KEY).row(1)
+        cursor = generation, order_us, lsn
+        parts.sent(found["lsn"].head(2))
+        found = found.slice(2)
+    assert sent == [*values.values()]
+    assert max(held) < 7 * size, "what is held, and what is decoded at once"
+
+
+def one_generation(
+    tables: Path, values: Mapping[int, bytes], *, is_one_file: bool = True, max_bytes_held: int = 1 << 20
+) -> tuple[JournalParts, pl.DataFrame, Generations]:
+    """Events of one generation that is whole, in their order."""
+    rows = [Row(lsn, 90 * SECOND, 100 * SECOND) for lsn in values]
+    for of_file in [rows] if is_one_file else [[row] for row in rows]:
+        commit(tables, of_file, values=values)
+    parts = JournalParts(max_bytes_held=max_bytes_held)
+    parts.look(commit(tables, [Row(len(rows) + 1, None, 200 * SECOND)]), 1)
+    whole = parts.whole(1, NEVER_US, (WAIT,))
+    assert whole is not None
+    return parts, parts.first(whole, 1, None, len(rows)), whole
+
+
+def test_what_is_held_of_an_event_goes_when_it_is_erased(tmp_path: Path) -> None:
+    parts, found, whole = one_generation(tmp_path, dict.fromkeys((1, 2, 3), b"of a person"))
+    assert values_of(parts.contents(found, whole, None, 100)) == [b"of a person"] * 3
+    table = DeltaTable(str(tmp_path / "journal"))
+    table.update({"value": "NULL"}, predicate="lsn = 2")
+    parts.look(table, 1)
+    assert values_of(parts.contents(found, whole, None, 100)) == [b"of a person", b"", b"of a person"]
+
+
+def test_the_contents_of_a_file_are_read_once_for_all_steps_that_they_come_in(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = [Row(lsn, (100 + lsn % 2) * SECOND, (100 + lsn) * SECOND) for lsn in range(1, 21)]
+    read: list[str] = []
+
+    def opening(table: DeltaTable, path: str, file_bytes: int) -> AbstractContextManager[ContentFile]:
+        read.append(path)
+        return opened(table, path, file_bytes)
+
+    monkeypatch.setattr("jobs.billing.ordered.journal.opened", opening)
+    for first in range(0, 20, 5):
+        table = commit(tmp_path, rows[first : first + 5])
+    found = published(JournalParts(), table, 2, max_rows=1)
+    assert found == expected(rows, lambda _: WAIT.seconds)
+    assert len(read) == len({*read}) > 1
+
+
 def files_read(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The files that are read from now on."""
     read: list[str] = []
@@ -171,11 +255,11 @@ def files_read(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return read
 
 
-def rows_of(found: pl.DataFrame, step: int) -> Iterator[tuple[int, bool]]:
-    """The lsn of each of the first rows, and whether it is late."""
-    return found.head(step).select("lsn", "is_late").iter_rows()
+def rows_of(found: pl.DataFrame) -> Iterator[tuple[int, bool]]:
+    """The lsn of each row, and whether it is late."""
+    return found.select("lsn", "is_late").iter_rows()
 
 
-def pairs(contents: pl.DataFrame) -> Iterable[tuple[int, bytes]]:
-    """The lsn of each row, and its event."""
-    return contents.select("lsn", "value").iter_rows() if "value" in contents.columns else ()
+def values_of(contents: Iterable[Content | None]) -> list[bytes]:
+    """The event of each; empty where there is none."""
+    return [b"" if content is None or content.value is None else content.value for content in contents]

@@ -8,7 +8,18 @@ import polars as pl
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobs.billing.ordered.order import EVENTS, KEY, NEVER_US, RUNS, Cursor, Wait, generations, keyed, waiting
+from jobs.billing.ordered.order import (
+    EVENTS,
+    KEY,
+    NEVER_US,
+    RUNS,
+    Cursor,
+    Wait,
+    generations,
+    keyed,
+    upcoming,
+    waiting,
+)
 from tests.ordered_events import SECOND, Ordered, Row, expected, journals
 
 NOON = 12 * 3_600 * SECOND
@@ -90,3 +101,21 @@ def test_a_time_at_the_watermark_is_in_time_and_a_microsecond_before_it_is_late(
     rows = [Row(1, None, NOON), Row(2, NOON, NOON + 1), Row(3, NOON - 1, NOON + 1), Row(4, None, NOON + 2)]
     sent = in_steps([rows], [1, 1], (Wait(1, 0),), 10)
     assert sent == [Ordered(1, 3, is_late=True), Ordered(2, 2, is_late=False)]
+
+
+@given(journals(), st.integers(1, 12), WAITS, st.data())
+def test_what_is_upcoming_begins_with_what_is_sent_next_and_goes_on_with_all_that_waits(
+    commits: list[list[Row]], end: int, waits: tuple[Wait, Wait], data: st.DataObject
+) -> None:
+    rows = [row for commit in commits for row in commit]
+    seen = runs_of([row for commit in commits[:end] for row in commit])
+    whole = generations(seen, 1, NEVER_US, waits)
+    if whole is None:
+        return
+    events = events_of(rows)
+    planned = keyed(events, whole, None).sort(KEY)
+    number = data.draw(st.integers(0, len(planned)))
+    cursor = planned.select(KEY).row(number - 1) if number else None
+    found = upcoming(events, whole, cursor)["lsn"].to_list()
+    assert found[: len(planned) - number] == planned["lsn"].to_list()[number:]
+    assert sorted(found) == sorted({*events["lsn"]} - {*planned["lsn"].head(number)})

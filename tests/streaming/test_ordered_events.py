@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import polars as pl
 import psycopg
 import pytest
 from confluent_kafka import KafkaException, Message
@@ -317,17 +316,17 @@ def test_nothing_is_sent_that_was_read_before_an_erasure_was_complete(
     publish_all(publisher)
     for rows in commits:
         commit(tmp_path, rows)
-    within = publisher._parts.within
+    contents = publisher._parts.contents
 
     with psycopg.connect(database, autocommit=True) as connection:
 
-        def forgotten_meanwhile(lsns: pl.Series, max_bytes: int) -> object:
-            found = within(lsns, max_bytes)
-            monkeypatch.setattr(publisher._parts, "within", within)
+        def forgotten_meanwhile(*arguments: Any) -> object:
+            found = contents(*arguments)
+            monkeypatch.setattr(publisher._parts, "contents", contents)
             note_erasure(connection)
             return found
 
-        monkeypatch.setattr(publisher._parts, "within", forgotten_meanwhile)
+        monkeypatch.setattr(publisher._parts, "contents", forgotten_meanwhile)
         assert publisher.publish()
         assert committed(topic, ORDERED_EVENTS) == []
     publish_all(publisher)

@@ -7,13 +7,14 @@ last only lsns and times are held, and the lsns at which F changes.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
-from itertools import chain
+from itertools import chain, takewhile
 
 import polars as pl
 from deltalake import DeltaTable
 
+from jobs.billing.ordered.contents import MAX_BYTES_HELD, Content, HeldContents, opened
 from jobs.billing.ordered.held import Ahead, HeldByFile, Planned, Soonest
 from jobs.billing.ordered.order import (
     EVENTS,
@@ -25,11 +26,14 @@ from jobs.billing.ordered.order import (
     generations,
     keyed,
     left,
+    upcoming,
     waiting,
 )
 from jobs.journal.families import family
+from jobs.runtime.delta.live_files import files_of
+from jobs.runtime.delta.position import FINGERPRINT, row_hash
 from jobs.runtime.delta.rows_by_lsn import rows_of_file
-from jobs.streams import CatalogTopic
+from jobs.streams import CatalogTopic, Table
 from metering.vocabulary import Disposition, Family
 
 MAX_ROWS_HELD = 1_000_000
@@ -45,7 +49,6 @@ MAX_ROWS_PLANNED = 500_000
 """Of the files whose generations are put in order at once, if that makes one whole generation."""
 STATISTIC_US = 1_000
 """Statistics of instants are cut to milliseconds."""
-CONTENT = ("lsn", "source", "account", "topic", "partition", "offset", "value")
 IS_EVENT = (
     (pl.col("disposition") == Disposition.ACCEPTED.value)
     & ~pl.col("topic").is_in([topic.value for topic in CatalogTopic])
@@ -63,7 +66,9 @@ class JournalParts:
         max_rows_held: int = MAX_ROWS_HELD,
         max_runs_held: int = MAX_RUNS_HELD,
         max_events_ahead: int = MAX_EVENTS_AHEAD,
+        max_bytes_held: int = MAX_BYTES_HELD,
     ) -> None:
+        self._contents = HeldContents(max_bytes_held)
         self._events_held = HeldByFile(max_rows_held)
         self._runs_held = HeldByFile(max_runs_held)
         self._max_events_ahead = max_events_ahead
@@ -73,16 +78,14 @@ class JournalParts:
         self._table: DeltaTable | None = None
         self._files = pl.DataFrame()
 
-    def look(self, table: DeltaTable, first_lsn: int) -> None:
-        """Read this version from now on, from `first_lsn`."""
+    def look(self, table: DeltaTable, first_lsn: int, files: pl.DataFrame | None = None) -> None:
+        """Read the table from now on, from `first_lsn`: `files` (FILES), or those of its version."""
         self._table = table
-        files = pl.DataFrame(table.get_add_actions(flatten=True)).filter(pl.col("num_records") > 0)
-        if "max.event_time" not in files.columns:
-            files = files.with_columns(pl.lit(None, pl.Datetime("us", "UTC")).alias("max.event_time"))
-        self._files = files.filter(pl.col("max.lsn") >= first_lsn).sort("min.lsn")
+        self._files = (files_of(table) if files is None else files).filter(pl.col("max.lsn") >= first_lsn)
         paths = {*self._files["path"]}
         self._events_held.retain(paths)
         self._runs_held.retain(paths)
+        self._contents.retain(paths)
 
     def whole(
         self, next_lsn: int, before_us: int, waits: tuple[Wait, ...], max_rows: int = MAX_ROWS_PLANNED
@@ -155,30 +158,50 @@ class JournalParts:
             lowest = lowest if found is None else min(lowest, found)
         return lowest
 
-    def within(self, lsns: pl.Series, max_bytes: int) -> tuple[pl.DataFrame, pl.DataFrame | None]:
-        """`lsn` and `size`, bytes of the event, of these rows; and their CONTENT, if no more than `max_bytes`."""
-        size = pl.col("value").bin.size().fill_null(0).cast(pl.Int64).alias("size")
-        sizes: list[pl.DataFrame] = []
-        held: list[pl.DataFrame] = []
-        total = 0
-        for rows in self._rows(lsns, CONTENT):
-            sizes.append(rows.select("lsn", size))
-            total += int(sizes[-1]["size"].sum())
-            held.append(rows)
-            if total > max_bytes:
-                held.clear()
-        return pl.concat(sizes), pl.concat(held) if total <= max_bytes else None
+    def contents(
+        self, rows: pl.DataFrame, whole: Generations, after: Cursor | None, max_bytes: int
+    ) -> list[Content | None]:
+        """Of these rows, which come next after a cursor, the first whose events have at most so many bytes, at least
+        one: the content of each, or None where there is no such row.
 
-    def contents(self, lsns: pl.Series) -> pl.DataFrame:
-        """CONTENT of these rows, in any order."""
-        return pl.concat([*self._rows(lsns, CONTENT)])
+        Of each file that is read for them what comes later is held, too.
+        """
+        lsns = rows["lsn"].to_list()
+        for path, size in self._holding(pl.Series(self._contents.missing(lsns), dtype=pl.Int64)):
+            wanted = upcoming(self._read(path, self._events_held), whole, after)
+            with opened(self._opened, path, size) as file:
+                count = file.rows_within(self._contents.max_bytes)
+                lsns = _up_to(lsns, {*wanted["lsn"].slice(count)})
+                for part in file.read(wanted.head(count)):
+                    self._contents.put(part)
+                    lsns = self._contents.trim(lsns)
+        return self._contents.first(lsns, max_bytes)
 
-    def _rows(self, lsns: pl.Series, columns: Sequence[str]) -> Iterator[pl.DataFrame]:
+    def sent(self, lsns: Iterable[int]) -> None:
+        """Hold the contents of these no longer."""
+        self._contents.drop(lsns)
+
+    def release(self) -> None:
+        """Hold no contents, of which it is not known any more what was sent."""
+        self._contents.retain(())
+
+    def row_before(self, next_lsn: int) -> int | None:
+        """The fingerprint of the row before this lsn; None where there is none."""
+        lsn = next_lsn - 1
+        for path, _ in self._holding(pl.Series([lsn])):
+            columns = FINGERPRINT[Table.JOURNAL]
+            for row in rows_of_file(self._opened, path, pl.col("lsn") == lsn, columns).iter_rows(named=True):
+                return row_hash(Table.JOURNAL, lsn, row)
+        return None
+
+    def _holding(self, lsns: pl.Series) -> list[tuple[str, int]]:
+        """The files that may have these rows, with their bytes."""
+        if lsns.is_empty():
+            return []
         ordered = lsns.sort()
         low = ordered.search_sorted(self._files["min.lsn"], side="left")
         high = ordered.search_sorted(self._files["max.lsn"], side="right")
-        for path in self._files.filter(low < high)["path"]:
-            yield rows_of_file(self._opened, path, pl.col("lsn").is_in(ordered.implode()), columns)
+        return self._files.filter(low < high).select("path", "size_bytes").rows()
 
     def _events(self, whole: Generations, condition: pl.Expr) -> Iterator[tuple[int, pl.DataFrame]]:
         """EVENTS of each file with rows before the end of these generations, with the file's first lsn, by that."""
@@ -223,3 +246,8 @@ def _before(runs: Sequence[pl.DataFrame], end: int | None) -> pl.DataFrame:
     """RUNS by lsn, those before the first row that was not read."""
     ordered = pl.concat(runs).sort("lsn")
     return ordered if end is None else ordered.filter(pl.col("lsn") < end)
+
+
+def _up_to(lsns: Sequence[int], ends: Collection[int]) -> Sequence[int]:
+    """Those before the first that is among `ends`."""
+    return lsns if not ends else [*takewhile(lambda lsn: lsn not in ends, lsns)]

@@ -110,6 +110,26 @@ def comes_after(cursor: Cursor) -> pl.Expr:
     )
 
 
+def upcoming(events: pl.DataFrame, whole: Generations, after: Cursor | None) -> pl.DataFrame:
+    """Of EVENTS those that come after a cursor: `lsn`, `place_us` and `is_late`, by where each comes.
+
+    An event in time comes at its time, a late one at the watermark before its generation, ahead of others there. Those
+    of no whole generation yet come after the whole ones, where later ones may make them late.
+    """
+    planned = keyed(events, whole, after)
+    befores = pl.concat([pl.Series([whole.before_us], dtype=pl.Int64), whole.watermarks])
+    before = befores.gather(whole.first_lsns.search_sorted(planned["generation"], side="left"))
+    place = pl.when("is_late").then(before).otherwise("event_us").alias("place_us")
+    is_later = (pl.col("lsn") >= whole.next_lsn) | (pl.col("event_us") >= whole.watermark_us)
+    later = events.filter(is_later).select(
+        "lsn",
+        pl.max_horizontal("event_us", pl.lit(whole.watermark_us, pl.Int64)).alias("place_us"),
+        pl.lit(value=False).alias("is_late"),
+    )
+    found = pl.concat([planned.select("lsn", place, "is_late"), later])
+    return found.sort(pl.col("place_us"), ~pl.col("is_late"), pl.col("lsn"))
+
+
 def left(events: pl.DataFrame, whole: Generations) -> pl.DataFrame:
     """Of EVENTS those that wait for a later generation than these."""
     return events.filter(pl.col("lsn") < whole.next_lsn, pl.col("event_us") >= whole.watermark_us)

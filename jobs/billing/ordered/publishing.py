@@ -7,20 +7,24 @@ cannot go on reports why and tries again, while billing continues.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 
 import polars as pl
+from deltalake import DeltaTable
 
 from jobs.billing.config import BillingConfig
+from jobs.billing.ordered.contents import Content
 from jobs.billing.ordered.journal import JournalParts
 from jobs.billing.ordered.order import KEY, Generations
 from jobs.billing.ordered.state import Progress, announce_ordered, begun, erasures, move, read_progress
 from jobs.billing.publishing import PublishingThread
 from jobs.billing.sending import Sending
-from jobs.runtime.delta.position import Position
-from jobs.runtime.delta.table import REMOVED
+from jobs.runtime.delta.live_files import LiveFiles
+from jobs.runtime.delta.position import Position, table_hash
+from jobs.runtime.delta.table import LSN, REMOVED
 from jobs.runtime.delta.upstream import Upstream, identified
 from jobs.runtime.errors import Fenced
 from jobs.runtime.job import Context
@@ -35,17 +39,8 @@ NAME = "weir-ordered"
 STEP_EVENTS = 5_000
 STEP_BYTES = 8 << 20
 """Of events in one transaction of Kafka; a larger event is one by itself."""
-HEADERS = {
-    "weir-sequence": "sequence",
-    "weir-lsn": "lsn",
-    "weir-event-time": "event_time",
-    "weir-late": "is_late",
-    "weir-topic": "topic",
-    "weir-partition": "partition",
-    "weir-offset": "offset",
-}
-"""By name: the column that it has."""
 CONTENT_TYPE = ("content-type", b"application/cloudevents+json; charset=UTF-8")
+IS_LATE = {is_late: ("weir-late", text) for is_late, text in ((True, b"true"), (False, b"false"))}
 
 
 @contextmanager
@@ -89,8 +84,10 @@ class OrderedPublisher(Sending):
         step_bytes: int = STEP_BYTES,
     ) -> None:
         super().__init__(postgres_url, kafka, NAME, epoch)
+        self._tables = tables
         self._path = f"{tables}/{Table.JOURNAL}"
         self._upstream = Upstream(tables, Table.JOURNAL)
+        self._live = LiveFiles(self._path, (LSN, REMOVED))
         self._parts = JournalParts()
         self._wait_seconds = wait_seconds
         self._step_events = step_events
@@ -110,14 +107,14 @@ class OrderedPublisher(Sending):
             # Begin before reading: from now on no earlier publisher can send anything.
             self._sender(topic)
             progress = self._progress or self._begin()
-            if not self._has_more and not self._upstream.goes_on():
+            if not self._has_more and not self._live.goes_on():
                 return False
             self._progress, self._has_more = self._step(topic, progress)
         except Exception:
             self._start_again()
             self._progress = None
             raise
-        metrics.ORDERED_WAITING.set(float(self._upstream.next_lsn - self._progress.waiting_from))
+        metrics.ORDERED_WAITING.set(float((self._live.transactions[LSN] or 1) - self._progress.waiting_from))
         return self._has_more
 
     def blocked(self, _topic: str) -> None:
@@ -125,7 +122,8 @@ class OrderedPublisher(Sending):
 
     def _begin(self) -> Progress:
         """The stored progress, of this journal; from here on events are waited for as long as is configured."""
-        self._upstream.refresh()
+        self._open()
+        self._parts.release()
         stored = read_progress(self._session())
         now = self._upstream.next_lsn
         if stored is None:
@@ -140,22 +138,24 @@ class OrderedPublisher(Sending):
 
     def _step(self, topic: str, progress: Progress) -> tuple[Progress, bool]:
         erased = erasures(self._session())
-        self._upstream.refresh()
-        table = self._upstream.table
+        table = self._look(progress)
         if table is None:
             return progress, False
-        if (removed := table.transaction_version(REMOVED)) != self._removed:
+        if (removed := self._live.transactions[REMOVED]) != self._removed:
+            self._open()
             self._upstream.refuse_removed(ORDERED_EVENTS, progress.waiting_from)
             self._removed = removed
-        self._parts.look(table, progress.waiting_from)
+        self._parts.look(table, progress.waiting_from, self._live.files)
         whole = self._parts.whole(progress.position.next_lsn, progress.watermark_us, progress.waits)
         if whole is None:
             return progress, False
         found = self._parts.first(whole, progress.waiting_from, progress.cursor, self._step_events + 1)
-        rows, contents = self._within_limits(found.head(self._step_events))
+        rows = found.head(self._step_events)
+        contents = self._parts.contents(rows, whole, progress.cursor, self._step_bytes)
+        rows = rows.head(len(contents))
         is_cut = len(rows) < len(found)
-        after = _cut_after(progress, rows) if is_cut else self._whole_after(progress, whole, len(rows))
-        sent = None if contents is None else _with_contents(rows, contents, progress.sequence)
+        after = _cut_after(progress, rows) if is_cut else self._whole_after(progress, table, whole, len(rows))
+        records = _records(rows, contents, progress.sequence)
         with self._session().transaction():
             # Nobody is reported as forgotten between this look and the commit in Kafka.
             self._session().execute("LOCK TABLE erasures IN SHARE MODE")
@@ -164,13 +164,26 @@ class OrderedPublisher(Sending):
                 return progress, True
             if read_progress(self._session()) != progress:
                 raise Fenced(f"{topic} was moved by another publisher")
-            if sent is not None and len(sent):
-                self._sender(topic).send(topic, _records(sent), self._refuse_lost_lock)
+            if records:
+                self._sender(topic).send(topic, records, self._refuse_lost_lock)
             move(self._session(), progress, after, self._epoch)
-        if sent is not None:
-            for is_late, count in sent.group_by("is_late").len().iter_rows():
-                metrics.ORDERED_EVENTS_SENT.inc(count, is_late=str(is_late).lower())
+        self._parts.sent(rows["lsn"])
+        _count(rows, contents)
         return after, is_cut or self._parts.has_more_after(whole)
+
+    def _look(self, progress: Progress) -> DeltaTable | None:
+        """The journal, with the files of its newest commit; None before it exists. Raises Refused for another one."""
+        if not self._live.follow() and self._open() is not None:
+            self._upstream.verified(ORDERED_EVENTS, progress.position)
+        return self._upstream.table
+
+    def _open(self) -> DeltaTable | None:
+        # A handle that has not followed for long would read each commit since, of which some may be gone.
+        self._upstream = Upstream(self._tables, Table.JOURNAL)
+        self._upstream.refresh()
+        if self._upstream.table is not None:
+            self._live.read(self._upstream.table)
+        return self._upstream.table
 
     def _refuse_lost_lock(self) -> None:
         """Raises psycopg.Error where the lock is lost, as after a freeze of TIMEOUTS: people were forgotten since then.
@@ -179,26 +192,11 @@ class OrderedPublisher(Sending):
         """
         self._session().execute("SELECT")
 
-    def _within_limits(self, rows: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame | None]:
-        """The first of the rows that have at most so many bytes together, at least one; and their content, or more.
-
-        None without rows. What is too large for one step is read twice, so that only its sizes are held meanwhile.
-        """
-        if rows.is_empty():
-            return rows, None
-        sizes, contents = self._parts.within(rows["lsn"], self._step_bytes)
-        if contents is not None:
-            return rows, contents
-        sized = rows.join(sizes, on="lsn", how="left", maintain_order="left")
-        fitting = (sized["size"].fill_null(0).cum_sum() <= self._step_bytes).sum()
-        rows = rows.head(max(1, int(fitting)))
-        return rows, self._parts.contents(rows["lsn"])
-
-    def _whole_after(self, progress: Progress, whole: Generations, count: int) -> Progress:
+    def _whole_after(self, progress: Progress, table: DeltaTable, whole: Generations, count: int) -> Progress:
         """The progress once these generations are sent, of which `count` events were left."""
         after = replace(
             progress,
-            position=self._place(Position(whole.next_lsn, progress.position.table)),
+            position=Position(whole.next_lsn, table_hash(table), self._parts.row_before(whole.next_lsn)),
             watermark_us=whole.watermark_us,
             waiting_from=self._parts.waiting_from(whole, progress.waiting_from),
             sequence=progress.sequence + count,
@@ -220,19 +218,41 @@ def _cut_after(progress: Progress, rows: pl.DataFrame) -> Progress:
     return replace(progress, cursor=(generation, order_us, lsn), sequence=progress.sequence + len(rows))
 
 
-def _with_contents(rows: pl.DataFrame, contents: pl.DataFrame, sequence: int) -> pl.DataFrame:
-    """The rows that have an event; one that was erased, or is part of another row's event, has none.
+def _records(rows: pl.DataFrame, contents: Sequence[Content | None], sequence: int) -> list[Record]:
+    """A record for each of the rows that has an event; one that was erased, or is part of another row's, has none.
 
     `sequence` is that of the last event before: each row has a number, also those without a record.
     """
-    event_time = pl.from_epoch("event_us", "us").dt.strftime("%Y-%m-%dT%H:%M:%S%.6fZ").alias("event_time")
-    numbered = rows.with_columns((pl.int_range(pl.len(), dtype=pl.Int64) + sequence + 1).alias("sequence"), event_time)
-    return numbered.join(contents, on="lsn", how="inner", maintain_order="left").filter(pl.col("value").is_not_null())
+    event_time = pl.from_epoch("event_us", "us").dt.strftime("%Y-%m-%dT%H:%M:%S%.6fZ")
+    number = pl.int_range(pl.len(), dtype=pl.Int64) + sequence + 1
+    texts = rows.select(
+        sequence=number.cast(pl.String).cast(pl.Binary),
+        lsn=pl.col("lsn").cast(pl.String).cast(pl.Binary),
+        event_time=event_time.cast(pl.Binary),
+        is_late="is_late",
+    )
+    return [
+        (
+            content.key,
+            content.value,
+            [
+                CONTENT_TYPE,
+                ("weir-sequence", of_sequence),
+                ("weir-lsn", lsn),
+                ("weir-event-time", at),
+                IS_LATE[is_late],
+                *content.came_from,
+                ("weir-offset", content.offset),
+            ],
+        )
+        for content, (of_sequence, lsn, at, is_late) in zip(contents, texts.iter_rows(), strict=True)
+        if content is not None and content.value is not None
+    ]
 
 
-def _records(events: pl.DataFrame) -> list[Record]:
-    """A record for each event, with its HEADERS."""
-    texts = events.select(pl.col(name).cast(pl.String).cast(pl.Binary) for name in HEADERS.values()).iter_rows()
-    headers = [(CONTENT_TYPE, *zip(HEADERS, row, strict=True)) for row in texts]
-    keys = events.select(pl.coalesce("account", "source").cast(pl.Binary)).to_series()
-    return list(zip(keys, events["value"], headers, strict=True))
+def _count(rows: pl.DataFrame, contents: Sequence[Content | None]) -> None:
+    """Count what was published of the rows."""
+    is_published = [content is not None and content.value is not None for content in contents]
+    late = rows.filter(pl.Series(is_published, dtype=pl.Boolean))["is_late"]
+    for is_late, count in Counter(late).items():
+        metrics.ORDERED_EVENTS_SENT.inc(count, is_late=str(is_late).lower())

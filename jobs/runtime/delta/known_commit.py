@@ -34,7 +34,11 @@ class KnownCommit:
 
     def hold(self, table: DeltaTable) -> None:
         """From now on it is the newest commit that `table` has read."""
-        if (version := int(table.version())) != self._version or self._tag is None:
+        self.hold_version(int(table.version()))
+
+    def hold_version(self, version: int) -> None:
+        """From now on it is the commit that made this version."""
+        if version != self._version or self._tag is None:
             self._version, self._tag = version, self._look(version)
 
     def log(self) -> Log:

@@ -9,7 +9,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from jobs.runtime.kafka.access import KafkaSettings
 
-Headers = Sequence[tuple[str, bytes]]
+Headers = list[tuple[str, bytes]]
 Record = tuple[bytes, bytes] | tuple[bytes, bytes, Headers]
 """Key, value, and headers if there are any."""
 MAX_RECORD_BYTES = 1_000_000_000
@@ -45,6 +45,8 @@ class Transactions:
                 "batch.size": 128 << 10,
                 # As Kafka's own clients do: one key reaches one partition from every sender.
                 "partitioner": "murmur2_random",
+                # Of what is delivered nothing is called in Python.
+                "delivery.report.only.error": True,
             }
         )
         self._producer.init_transactions(TIMEOUT_SECONDS)
@@ -57,14 +59,14 @@ class Transactions:
         """
         refused: list[tuple[KafkaError, int]] = []
 
-        def delivered(error: KafkaError | None, message: Message) -> None:
+        def failed(error: KafkaError | None, message: Message) -> None:
             if error is not None:
                 refused.append((error, len(message.value() or b"")))
 
         try:
             self._producer.begin_transaction()
             for record in records:
-                self._produce(topic, delivered, *record)
+                self._produce(topic, failed, *record)
             if before_commit is not None:
                 self._flush(before_commit)
             self._producer.commit_transaction(TIMEOUT_SECONDS)
@@ -86,14 +88,14 @@ class Transactions:
     def _produce(
         self,
         topic: str,
-        delivered: Callable[[KafkaError | None, Message], None],
+        failed: Callable[[KafkaError | None, Message], None],
         key: bytes,
         value: bytes,
-        headers: Headers = (),
+        headers: Headers | None = None,
     ) -> None:
         while True:
             try:
-                self._producer.produce(topic, value, key, headers=list(headers), on_delivery=delivered)
+                self._producer.produce(topic, value, key, headers=headers, on_delivery=failed)
             except BufferError:
                 # Full; what no broker takes in time fails, and makes room.
                 self._producer.poll(QUEUE_POLL_SECONDS)

@@ -1,0 +1,207 @@
+"""What `events.ordered` sends of its events: read from the files of a step, and held for the next ones within bytes.
+
+A file of Parquet never changes, and erasure writes others in its place. So what was read of a file is what it has for
+as long as the table has the file, and goes with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import cache
+from typing import NamedTuple
+
+import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
+from deltalake import DeltaTable
+from deltalake.fs import DeltaStorageHandler
+from pyarrow.fs import PyFileSystem
+
+MAX_BYTES_HELD = 32 << 20
+"""Of contents, and of what Python needs for each."""
+OBJECT_BYTES = 400
+"""About what Python needs for a content besides its event and key."""
+BATCH_BYTES, BATCH_ROWS = 1 << 20, 8_192
+"""Of a file, decoded at once."""
+WHOLE_FILE_BYTES = 4 << 20
+"""A file that is stored in so many is read with one request, and others by as many."""
+COLUMNS = {
+    "lsn": pl.Int64(),
+    "source": pl.String(),
+    "account": pl.String(),
+    "topic": pl.String(),
+    "partition": pl.Int32(),
+    "offset": pl.Int64(),
+    "value": pl.Binary(),
+}
+Header = tuple[str, bytes]
+
+
+class Content(NamedTuple):
+    """What a record has of its row; `value` is None for an event that was erased, or is part of another row's.
+
+    It comes at `place_us`, and a late one before others of that place (`order.upcoming`).
+    """
+
+    lsn: int
+    place_us: int
+    is_late: bool
+    path: str
+    key: bytes
+    value: bytes | None
+    came_from: tuple[Header, Header]
+    offset: bytes
+
+    @property
+    def size(self) -> int:
+        """Bytes of the event."""
+        return 0 if self.value is None else len(self.value)
+
+    @property
+    def held_bytes(self) -> int:
+        """About what it takes."""
+        return OBJECT_BYTES + len(self.key) + self.size
+
+    @property
+    def place(self) -> tuple[int, bool, int]:
+        """Where it comes among others."""
+        return self.place_us, not self.is_late, self.lsn
+
+
+class HeldContents:
+    """Contents by lsn, of those that come next as many as have `max_bytes`."""
+
+    def __init__(self, max_bytes: int = MAX_BYTES_HELD) -> None:
+        self._max_bytes = max_bytes
+        self._held: dict[int, Content] = {}
+        self.bytes = 0
+
+    @property
+    def max_bytes(self) -> int:
+        """As many are held."""
+        return self._max_bytes
+
+    def missing(self, lsns: Iterable[int]) -> list[int]:
+        """Those that are not held."""
+        return [lsn for lsn in lsns if lsn not in self._held]
+
+    def first(self, lsns: Sequence[int], max_bytes: int) -> list[Content | None]:
+        """The first of these, of which the events have at most so many bytes, at least one; None is not held."""
+        found: list[Content | None] = []
+        total = 0
+        for content in map(self._held.get, lsns):
+            total += 0 if content is None else content.size
+            if total > max_bytes and found:
+                break
+            found.append(content)
+        return found
+
+    def put(self, contents: Iterable[Content]) -> None:
+        """Hold them, until `trim` beyond `max_bytes`."""
+        for content in contents:
+            if content.lsn not in self._held:
+                self._held[content.lsn] = content
+                self.bytes += content.held_bytes
+
+    def trim(self, next_lsns: Sequence[int]) -> Sequence[int]:
+        """Drop what is too much: what comes last of the others, and then the last of these. Returns those of them up to
+        the first that was dropped.
+        """
+        if self.bytes <= self._max_bytes:
+            return next_lsns
+        of_next = set(next_lsns)
+        others = [content for content in self._held.values() if content.lsn not in of_next]
+        for content in sorted(others, key=lambda other: other.place, reverse=True):
+            if self.bytes <= self._max_bytes:
+                return next_lsns
+            self.drop([content.lsn])
+        end = len(next_lsns)
+        while self.bytes > self._max_bytes and end > 1:
+            end -= 1
+            self.drop([next_lsns[end]])
+        return next_lsns[:end]
+
+    def drop(self, lsns: Iterable[int]) -> None:
+        """Without them."""
+        for lsn in lsns:
+            if (gone := self._held.pop(lsn, None)) is not None:
+                self.bytes -= gone.held_bytes
+
+    def retain(self, paths: Collection[str]) -> None:
+        """Drop those of all other files."""
+        self.drop([lsn for lsn, content in self._held.items() if content.path not in paths])
+
+
+class ContentFile:
+    """A file of the journal whose contents are read a part at a time."""
+
+    def __init__(self, path: str, file: pq.ParquetFile) -> None:
+        self._path = path
+        self._file = file
+        names = [file.schema.column(leaf).path for leaf in range(len(file.schema))]
+        self._columns = [name for name in COLUMNS if name in names]
+        self._lsn, self._value = names.index("lsn"), names.index("value")
+        self._groups = [file.metadata.row_group(group) for group in range(file.num_row_groups)]
+        bytes_of_events = sum(group.column(self._value).total_uncompressed_size for group in self._groups)
+        self._mean_bytes = int(bytes_of_events // max(1, file.metadata.num_rows))
+
+    def rows_within(self, max_bytes: int) -> int:
+        """About how many contents have so many bytes, by the mean of the file; at least one."""
+        return max(1, max_bytes // (self._mean_bytes + OBJECT_BYTES))
+
+    def read(self, wanted: pl.DataFrame) -> Iterator[list[Content]]:
+        """The contents of these events (`order.upcoming`)."""
+        rows = min(BATCH_ROWS, max(1, BATCH_BYTES // max(1, self._mean_bytes)))
+        left = len(wanted)
+        for batch in self._file.iter_batches(rows, self._groups_of(wanted["lsn"]), self._columns, use_threads=False):
+            found = _with_columns(pl.DataFrame(batch)).join(wanted, on="lsn", how="inner")
+            left -= len(found)
+            yield _contents(found, self._path)
+            if not left:
+                return
+
+    def _groups_of(self, lsns: pl.Series) -> list[int]:
+        """The row groups that may have any of these, by their statistics."""
+        ordered = lsns.sort()
+        found = []
+        for number, group in enumerate(self._groups):
+            known = group.column(self._lsn).statistics
+            if known is not None and known.has_min_max:
+                low, high = ordered.search_sorted(known.min, "left"), ordered.search_sorted(known.max, "right")
+                if low >= high:
+                    continue
+            found.append(number)
+        return found
+
+
+@contextmanager
+def opened(table: DeltaTable, path: str, file_bytes: int) -> Iterator[ContentFile]:
+    """A file of so many bytes, as it is stored. Raises OSError."""
+    files = PyFileSystem(DeltaStorageHandler(table.table_uri, table._storage_options))
+    is_small = file_bytes <= WHOLE_FILE_BYTES
+    with files.open_input_file(path) as source:
+        # Not a whole column at once: events may be large, and as stored they may be small.
+        content = pa.BufferReader(source.read()) if is_small else source
+        with pq.ParquetFile(content, buffer_size=0 if is_small else WHOLE_FILE_BYTES) as file:
+            yield ContentFile(path, file)
+
+
+def _with_columns(rows: pl.DataFrame) -> pl.DataFrame:
+    """COLUMNS, with those null that the file lacks."""
+    missing = [pl.lit(None, kind).alias(name) for name, kind in COLUMNS.items() if name not in rows.columns]
+    return rows.with_columns(missing) if missing else rows
+
+
+def _contents(rows: pl.DataFrame, path: str) -> list[Content]:
+    key = pl.coalesce("account", "source").cast(pl.Binary).alias("key")
+    offset = pl.col("offset").cast(pl.String).cast(pl.Binary)
+    columns = rows.select("lsn", "place_us", "is_late", key, "value", "topic", "partition", offset).iter_columns()
+    lsns, places, late, keys, values, topics, partitions, offsets = (column.to_list() for column in columns)
+    came_from = map(_came_from, topics, partitions)
+    return [*map(Content, lsns, places, late, [path] * len(lsns), keys, values, came_from, offsets)]
+
+
+@cache
+def _came_from(topic: str, partition: int) -> tuple[Header, Header]:
+    return ("weir-topic", topic.encode()), ("weir-partition", b"%d" % partition)
