@@ -74,7 +74,7 @@ def application(services: Services) -> Starlette:
         status = HTTPStatus.SERVICE_UNAVAILABLE if waits else HTTPStatus.OK
         return JSONResponse({"status": "waiting" if waits else "ready", "waits_for": waits}, status)
 
-    return Starlette(
+    app = Starlette(
         routes=[
             route(OPENMETER, openmeter),
             route(OPENMETER_V3, openmeter_v3),
@@ -89,6 +89,9 @@ def application(services: Services) -> Starlette:
         middleware=[Middleware(RequestMetrics, clock=services.clock, uncounted=frozenset((LIVE, READY)))],
         lifespan=lifespan,
     )
+    # Behind a proxy with TLS a redirect would lead to plain HTTP, with the key.
+    app.router.redirect_slashes = False
+    return app
 
 
 async def openmeter(request: Request, services: Services) -> Response:
