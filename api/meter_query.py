@@ -5,7 +5,7 @@ A meter's slug is its name. `subject` is the account; further groups are the mod
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -14,6 +14,7 @@ from typing import Any
 
 from starlette.responses import Response
 
+from api.account_windows import refuse_other_windows
 from api.answers import tagged, to_json
 from api.csv_answer import as_csv, wants_csv
 from api.meter_query_request import MAX_ROWS, SIZE_OF_PERIOD, SUBJECT, MeterQueryRequest, WindowSize, query_request_of
@@ -22,9 +23,8 @@ from api.problems import Problem
 from api.read_request import ReadRequest
 from api.usage import refuse_unknown
 from jobs.billing_progress import Row
-from jobs.queries.periods import Window, is_window
 from jobs.queries.reading import Database
-from jobs.queries.usage import UsageQuery, cuts_a_window, quantity_rows, span_of
+from jobs.queries.usage import quantity_rows, span_of
 from jobs.queries.usage_keys import Key
 from metering.period_meters import Aggregation, Period
 
@@ -94,7 +94,7 @@ async def rows_of(
         is_bounded = in_windows or None not in (query_request.start, query_request.end)
         found = list(quantity_rows(database, query, in_windows=in_windows))
         if query.is_by_days:
-            _refuse_other_windows(database, query_request, query, found)
+            refuse_other_windows(database, query_request, query, found)
         return found, None if is_bounded else span_of(database, query_request.subjects)
 
     (rows, bounds), frontier = await read_request.of(find)
@@ -111,26 +111,6 @@ async def rows_of(
         )
         for row in rows
     ], frontier
-
-
-def _refuse_other_windows(
-    database: Database, query_request: MeterQueryRequest, query: UsageQuery, found: Iterable[Row]
-) -> None:
-    """Raises Problem (400) where what is kept by the days of accounts cannot answer what was asked for.
-
-    Windows of a zone that is not theirs, or a total from or to an instant within one of their days or months.
-    """
-    zone = query_request.zone
-    if query_request.window_size is None:
-        for name, edge in (("from", query_request.start), ("to", query_request.end)):
-            if edge is not None and cuts_a_window(database, query, edge):
-                size = "month" if query.window is Window.MONTH else "day"
-                detail = f"It is within a {size} that has usage, and this is kept by the {size}s of each account."
-                raise bad_request(query_request.name(name), detail)
-    elif zone and not all(is_window(query.window, row["window_start"], row["window_end"], zone) for row in found):
-        advice = "leave it out, or name the accounts of this time zone as `subject`"
-        detail = f"This is kept by the days of each account's own calendar: {advice}."
-        raise bad_request(query_request.name("windowTimeZone"), detail)
 
 
 def _row(row: MeterRow) -> dict[str, Any]:
