@@ -1,4 +1,4 @@
-"""What is kept by the days of accounts (dimensions, meters of a period) has windows of each account's calendar alone."""
+"""What is kept by the days of accounts, as dimensions and meters of a period are, has windows of their calendars alone."""
 
 from __future__ import annotations
 

@@ -19,7 +19,6 @@ from deployment.stack import Stack
 from tests.e2e.metering import drain, weir
 from tests.waiting import wait_until
 
-
 KEPT = timedelta(days=36)
 """By Kafka, of the topic that Weir makes."""
 
