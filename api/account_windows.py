@@ -1,4 +1,4 @@
-"""What is kept by the days of accounts, as dimensions and meters of a period are, has windows of their calendars alone."""
+"""Dimensions and meters of a period are kept by the days of accounts, so their windows are those of each calendar."""
 
 from __future__ import annotations
 
