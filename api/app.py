@@ -20,7 +20,7 @@ from api.events import Services, Validated, append, authorized, validated_events
 from api.problems import Problem, problem_handler
 from api.read_routes import query_routes
 from api.readiness import keep_reporting, waits_for
-from api.request_metrics import RequestMetrics, count_events
+from api.request_metrics import PATH_ENDS, RequestMetrics, count_events
 from api.traces import refuse_others, traces
 from metering.api_keys import Scope
 from monitoring.metrics import ApiRoute
@@ -74,12 +74,9 @@ def application(services: Services) -> Starlette:
         status = HTTPStatus.SERVICE_UNAVAILABLE if waits else HTTPStatus.OK
         return JSONResponse({"status": "waiting" if waits else "ready", "waits_for": waits}, status)
 
-    return Starlette(
+    app = Starlette(
         routes=[
-            route(OPENMETER, openmeter),
-            route(OPENMETER_V3, openmeter_v3),
-            route(OWN, own),
-            route(TRACES, traces),
+            *(route(path + end, endpoint) for path, endpoint in POSTED.items() for end in PATH_ENDS),
             *(route(path, refuse_others) for path in OTHER_SIGNALS),
             *query_routes(services),
             Route(LIVE, live),
@@ -89,6 +86,9 @@ def application(services: Services) -> Starlette:
         middleware=[Middleware(RequestMetrics, clock=services.clock, uncounted=frozenset((LIVE, READY)))],
         lifespan=lifespan,
     )
+    # Behind a proxy with TLS a redirect would lead to plain HTTP, and some clients send the key there.
+    app.router.redirect_slashes = False
+    return app
 
 
 async def openmeter(request: Request, services: Services) -> Response:
@@ -121,6 +121,10 @@ async def own(request: Request, services: Services) -> Response:
     return JSONResponse(
         {"accepted": len(found.records) - len(rejected), "rejected": rejected, "position": position or None}
     )
+
+
+POSTED = {OPENMETER: openmeter, OPENMETER_V3: openmeter_v3, OWN: own, TRACES: traces}
+"""What takes events."""
 
 
 async def _validated(request: Request, services: Services, reserve: Callable[[int], None]) -> Validated:

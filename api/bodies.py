@@ -26,7 +26,7 @@ MAX_EVENT_BYTES = 252 << 10
 STRUCTURED = ("application/cloudevents+json", "application/json")
 BATCH = "application/cloudevents-batch+json"
 LINES = ("application/x-ndjson", "application/ndjson", "application/jsonl")
-_CE = "ce-"
+_CE, _FORMATS = "ce-", "application/cloudevents"
 _QUOTED = re.compile(r'"((?:[^"\\]|\\.)*)"')
 _GZIP_WINDOW = 16 + zlib.MAX_WBITS
 
@@ -95,7 +95,8 @@ def _events(media_type: str, headers: Mapping[str, str], body: bytes) -> list[El
         return array(body, MAX_EVENTS + 1)
     if media_type == STRUCTURED[0]:
         return single_or_array(body, MAX_EVENTS + 1)
-    if f"{_CE}specversion" in headers:
+    # Any other format of CloudEvents holds the whole event, whatever else the headers say.
+    if f"{_CE}specversion" in headers and not media_type.startswith(_FORMATS):
         return [_binary(media_type, headers, body)]
     if media_type in STRUCTURED:
         return single_or_array(body, MAX_EVENTS + 1)

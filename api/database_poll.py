@@ -13,7 +13,7 @@ import psycopg
 import structlog
 from psycopg.rows import dict_row
 
-from api.ingestion_lag import Report, lag_seconds
+from api.ingestion_lag import Report, Retention, lag_seconds, retention_in
 from deployment.asking import NO_SCHEMA, first_line
 from jobs.ingestion.event_topic_settings import ENDING
 from jobs.queries.portal_invalidations import live_invalidations
@@ -79,6 +79,8 @@ class DatabasePoll:
         self._read_at: float | None = None
         self.lag_seconds = 0.0
         """Of ingestion, as `ingestion_lag` has it."""
+        self.retention = Retention()
+        """As it was known last: an ingestion that starts reports it later."""
 
     @property
     def is_fresh(self) -> bool:
@@ -141,6 +143,7 @@ class DatabasePoll:
             if found.config is not None:
                 self._on_config(found.config)
             self.lag_seconds = lag_seconds(found.reports)
+            self.retention = retention_in(found.reports) or self.retention
         except NO_SCHEMA as error:
             log.warning("the database has the schema of another version", reason=first_line(error))
         except psycopg.Error as error:

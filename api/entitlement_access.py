@@ -135,7 +135,11 @@ def _keys(given: Mapping[str, Any], name: str) -> list[str]:
     if unknown := sorted(members.keys() - {"keys"}):
         raise bad_request(f"{name}.{unknown[0]}", "There is no such member; there is keys.", "body")
     keys = members.get("keys")
-    return [] if keys is None else list(dict.fromkeys(texts_of(keys, f"{name}.keys", "body")))
+    if keys is None:
+        return []
+    # An empty one is no request for all: it is the name of nothing.
+    empty = [""] if "" in (keys if isinstance(keys, list) else [keys]) else []
+    return [*dict.fromkeys(texts_of(keys, f"{name}.keys", "body")), *empty]
 
 
 def _result(found: _Found, name: str, features: Iterable[str], frontier: datetime | None) -> dict[str, Any]:

@@ -131,7 +131,7 @@ async def validated_events(
 
     Raises Problem: for the body, where the key may not send one or has sent too many, or ingestion is too far behind.
     """
-    refuse_lag(services.database.lag_seconds, services.max_lag_seconds)
+    refuse_lag(services.database.lag_seconds, services.max_lag_seconds, services.database.retention)
     body = await received_body(request, reserve)
     events = events_in(request.headers, body)
     services.rate_limiter.take_events(key, len(events))

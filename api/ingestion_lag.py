@@ -21,6 +21,8 @@ SOON_SECONDS = 60.0
 """An ingestion that catches up within this time is not behind, however old the frontier is: a quiet partition may hold
 that back."""
 RETRY_AFTER_SECONDS = 60
+RETENTION_SHARE = 0.5
+"""Of what Kafka keeps: while more of it is unread, no more is taken. The rest is for whoever mends ingestion."""
 
 
 @dataclass(frozen=True)
@@ -40,6 +42,23 @@ class Report:
         return datetime.fromisoformat(text) if text is not None else None
 
 
+@dataclass(frozen=True)
+class Retention:
+    """What Kafka keeps of the topics of events, as ingestion saw it last. `seconds`: the shortest `retention.ms`.
+
+    `headroom`: the share of age and size that was left before an unread record is deleted.
+    """
+
+    seconds: float | None = None
+    headroom: float = 1.0
+
+
+def retention_in(reports: Sequence[Report]) -> Retention | None:
+    """None: nothing is known of it; an ingestion of an earlier release does not report it."""
+    found = next((each.progress.get("retention") for each in reports if each.job == Job.INGESTION), None)
+    return Retention(found.get("seconds"), found.get("headroom", 1.0)) if found else None
+
+
 def lag_seconds(reports: Sequence[Report]) -> float:
     """The maximum age of the oldest record that ingestion has not committed; 0 if it is unknown.
 
@@ -54,16 +73,23 @@ def lag_seconds(reports: Sequence[Report]) -> float:
     return max(0.0, (ingestion.now - frontier).total_seconds())
 
 
-def refuse_lag(lag: float, max_lag_seconds: float) -> None:
-    """Raises Problem (429) where the lag is above the limit; a limit of 0 disables it."""
-    if max_lag_seconds and lag > max_lag_seconds:
-        raise over_capacity(
-            Refusal.LAG,
-            f"Ingestion is {lag:.0f} s behind, and the limit is {digits(max_lag_seconds)} s, because Kafka deletes"
-            " unread events: send the same request again later.",
-            RETRY_AFTER_SECONDS,
-            max_lag_seconds,
+def refuse_lag(lag: float, max_lag_seconds: float, retention: Retention = Retention()) -> None:
+    """Raises Problem (429) where the lag is above the limit, or above half of what Kafka keeps; a limit of 0 disables
+    both.
+    """
+    if not (max_lag_seconds and lag):
+        return
+    kept = retention.seconds
+    limit = max_lag_seconds if kept is None else min(max_lag_seconds, RETENTION_SHARE * kept)
+    if lag > limit:
+        because = (
+            f"Ingestion is {lag:.0f} s behind, and the limit is {digits(limit)} s, because Kafka deletes unread events"
         )
+    elif retention.headroom < RETENTION_SHARE:
+        because = "Ingestion has not read more than half of what Kafka keeps, which deletes unread events"
+    else:
+        return
+    raise over_capacity(Refusal.LAG, f"{because}: send the same request again later.", RETRY_AFTER_SECONDS, limit)
 
 
 def _keeps_up(ingestion: Report) -> bool:

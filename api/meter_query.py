@@ -14,6 +14,7 @@ from typing import Any
 
 from starlette.responses import Response
 
+from api.account_windows import refuse_other_windows
 from api.answers import tagged, to_json
 from api.csv_answer import as_csv, wants_csv
 from api.meter_query_request import MAX_ROWS, SIZE_OF_PERIOD, SUBJECT, MeterQueryRequest, WindowSize, query_request_of
@@ -92,6 +93,8 @@ async def rows_of(
         in_windows = query_request.window_size is not None
         is_bounded = in_windows or None not in (query_request.start, query_request.end)
         found = list(quantity_rows(database, query, in_windows=in_windows))
+        if query.is_by_days:
+            refuse_other_windows(database, query_request, query, found)
         return found, None if is_bounded else span_of(database, query_request.subjects)
 
     (rows, bounds), frontier = await read_request.of(find)

@@ -56,7 +56,8 @@ class MeterQueryRequest:
     start: datetime | None = None
     end: datetime | None = None
     window_size: WindowSize | None = None
-    zone: ZoneInfo = UTC_ZONE
+    zone: ZoneInfo | None = None
+    """None: UTC; of what is kept by the days of accounts, each account's own."""
     subjects: tuple[str, ...] = ()
     groups: tuple[str, ...] = ()
     filters: Mapping[str, tuple[str, ...]] | None = None
@@ -96,9 +97,10 @@ class MeterQueryRequest:
             keys,
             tuple(name for name in self.groups if name not in (SUBJECT, *Key)),
             self.subjects,
-            self.zone,
+            self.zone or UTC_ZONE,
             page=Page(MAX_ROWS + 1),
             filters={Key.METER.value: (slug,), **(self.filters or {})},
+            own_calendars=period is not None,
         )
 
 
@@ -166,7 +168,10 @@ def query_request_in(
     window_size = None if size is None else choice_of("windowSize", size, WindowSize)
     if window_size is None and any(at is not None and (at.second or at.microsecond) for at in (start, end)):
         raise bad_request("from", "from and to must be whole minutes.", source)
-    subjects = allowed_accounts(read_request.key, tuple(dict.fromkeys(_texts(given, SUBJECT, source, names))), SUBJECT)
+    # No subjects are all of them; an empty one would be, too, where somebody's variable was empty.
+    wanted = given.get(SUBJECT)
+    named = () if wanted is None or wanted == [] else values_of(wanted, names.get(SUBJECT, SUBJECT), source)
+    subjects = allowed_accounts(read_request.key, named, SUBJECT)
     groups = tuple(dict.fromkeys([*_texts(given, "groupBy", source, names), *([SUBJECT] if subjects else [])]))
     if unknown := [name for name in groups if name in (Key.ACCOUNT, Key.METER)]:
         raise bad_request(
@@ -178,7 +183,7 @@ def query_request_in(
         start,
         end,
         window_size,
-        UTC_ZONE if zone is None else zone_of(names.get("windowTimeZone", "windowTimeZone"), zone),
+        None if zone is None else zone_of(names.get("windowTimeZone", "windowTimeZone"), zone),
         subjects,
         groups,
         _filters(given, source, names),
@@ -191,7 +196,7 @@ def _filters(given: Mapping[str, Any], source: str, names: Mapping[str, str]) ->
     found: dict[str, tuple[str, ...]] = {}
     called = names.get("filterGroupBy", "filterGroupBy")
     for name, value in object_of(given.get("filterGroupBy"), called, source).items():
-        found[name] = tuple(texts_of(value, f"{called}[{name}]", source))
+        found[name] = values_of(value, f"{called}[{name}]", source)
     advanced = given.get(ADVANCED)
     if isinstance(advanced, str):
         try:
@@ -203,7 +208,9 @@ def _filters(given: Mapping[str, Any], source: str, names: Mapping[str, str]) ->
         if len(operators) != 1 or not operators.keys() <= {"$eq", "$in"}:
             raise bad_request(ADVANCED, f"{name}: only $eq and $in are supported.", source)
         (wanted,) = operators.values()
-        found[name] = tuple(texts_of(wanted, ADVANCED, source))
+        if name in found:
+            raise bad_request(ADVANCED, f"{name}: filter it once, here or by {called}.", source)
+        found[name] = values_of(wanted, f"{ADVANCED}: {name}", source)
     if unknown := [name for name in found if name in (SUBJECT, Key.ACCOUNT, Key.METER)]:
         raise bad_request(called, f"{unknown[0]}: filter accounts by `subject`.", source)
     return found
@@ -221,6 +228,15 @@ def object_of(value: Any, name: str, source: str) -> Mapping[str, Any]:
 def _texts(given: Mapping[str, Any], name: str, source: str, names: Mapping[str, str]) -> list[str]:
     value = given.get(name)
     return [] if value is None else texts_of(value, names.get(name, name), source)
+
+
+def values_of(value: Any, name: str, source: str) -> tuple[str, ...]:
+    """What is filtered by, each once. Raises Problem (400): a filter by nothing would show nothing, or everything."""
+    values = value if isinstance(value, list) else [value]
+    found = texts_of(value, name, source)
+    if not found or len(found) < len(values):
+        raise bad_request(name, "It must have a value, and no empty one.", source)
+    return tuple(dict.fromkeys(found))
 
 
 def texts_of(value: Any, name: str, source: str) -> list[str]:

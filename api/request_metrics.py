@@ -18,11 +18,17 @@ FORBIDDEN = "forbidden"
 """The reason of a valid span whose service or account the key does not name."""
 UNANSWERED = 500
 """Of a request that failed before it had an answer: the server gives it this one."""
-_POSTED = {route.value: route for route in (ApiRoute.OPENMETER, ApiRoute.OPENMETER_V3, ApiRoute.OWN, ApiRoute.TRACES)}
+PATH_ENDS = ("", "/")
+"""Of the paths of events: a client whose address ends with a slash too many is understood."""
+_POSTED = {
+    route.value + end: route
+    for route in (ApiRoute.OPENMETER, ApiRoute.OPENMETER_V3, ApiRoute.OWN, ApiRoute.TRACES)
+    for end in PATH_ENDS
+}
 
 
 class IdentityConvertor(PathConvertor):
-    """A source and an id: never empty, so that a POST to `/v1/events/` is still redirected to `/v1/events`."""
+    """A source and an id: never empty, so that `/v1/events/` is the route of events."""
 
     regex = ".+"
 

@@ -49,7 +49,10 @@ SERVER_HEADER = "weir-door"
 MAX_EXPLANATIONS, MAX_WAITING_EXPLANATIONS = 1, 8
 """At the same time, and waiting; further ones are refused."""
 MAX_HEADER_BYTES = 64 << 10
-IDLE_SECONDS = 30
+IDLE_SECONDS = 620
+"""Longer than load balancers keep a connection that they may use again (60 s, and Google's 600): if the server ends it
+first, a request that comes at that moment fails, and not every client sends it again.
+"""
 SWITCH_SECONDS = 0.001
 """Python's default is five times that. The validator's thread hands over to the loop some fifty times in a call, and
 waits so long each time that it wants to go on while the loop is busy."""

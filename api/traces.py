@@ -94,7 +94,7 @@ async def _take(request: Request, services: Services, media_type: str, reserve: 
             f"The key {key.id} names no sources. Make one with `weir keys create --scope ingest --source NAME`, which"
             " names each service.name whose spans are billed: two that report the same calls would both be.",
         )
-    refuse_lag(services.database.lag_seconds, services.max_lag_seconds)
+    refuse_lag(services.database.lag_seconds, services.max_lag_seconds, services.database.retention)
     usage = await _read(services, media_type, await received_body(request, reserve, MAX_BYTES))
     services.rate_limiter.take_events(key, len(usage.spans))
     readable = [span for span in usage.spans if span.problem is None]
@@ -159,8 +159,9 @@ def _failed(media_type: str, problem: Problem) -> Response:
     return Response(failure(media_type, status, problem.detail), status, dict(problem.headers), media_type)
 
 
-async def refuse_others(_request: Request, _services: Services) -> Response:
+async def refuse_others(request: Request, services: Services) -> Response:
     """`POST /v1/metrics` and `/v1/logs`: 400, after which nobody sends them again."""
+    authorized(request, services, Scope.INGEST)
     raise Problem(
         HTTPStatus.BAD_REQUEST,
         "Weir accepts spans only (/v1/traces): a counter has no identity, so a repeat would look like more usage.",

@@ -1,12 +1,16 @@
 """Responses of providers → events `ai.inference.usage.v1`. They read attributes or keys, and import no provider's SDK.
 
-The event's `id` is the response's: the same response, sent twice, is billed once.
+The event's `id` is the response's: the same response, sent twice, is billed once. Where that is a small number, which
+other responses soon have, too, a digest of the whole response is part of it.
 """
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
+from hashlib import sha256
 from typing import Any, Protocol
 from uuid import uuid4
 
@@ -14,6 +18,10 @@ from weir_client.encoding import rfc3339
 
 TYPE = "ai.inference.usage.v1"
 Event = dict[str, Any]
+_SMALL_NUMBER = re.compile(r"(?:[A-Za-z]+[-_])?[0-9]{1,13}")
+"""Ollama, and servers like it, number their responses at random below 999, and others by the second: two of them would
+be one event with two contents, of which one is billed.
+"""
 
 
 class _Sender(Protocol):
@@ -59,7 +67,7 @@ def openai_usage(response: Any, *, account: str, source: str, time: datetime | N
         account=account,
         source=source,
         model=given["model"],
-        response_id=given.get("id"),
+        response_id=_unique_id(given),
         time=time,
         **{**tokens, **data},
     )
@@ -90,6 +98,15 @@ def litellm_callback(
         client.send(openai_usage(response, account=account(kwargs), source=source, time=ended))
 
     return on_success
+
+
+def _unique_id(response: Mapping[str, Any]) -> str | None:
+    """The response's id, by which no other response is called; None where it has none."""
+    given = response.get("id")
+    if not given or not _SMALL_NUMBER.fullmatch(str(given)):
+        return given or None
+    whole = json.dumps(response, sort_keys=True, default=str).encode()
+    return f"{given}-{sha256(whole).hexdigest()[:24]}"
 
 
 def _plain(response: Any) -> Mapping[str, Any]:

@@ -47,6 +47,12 @@ def bounds(window: Window, key: datetime | date, zone: ZoneInfo) -> tuple[dateti
     return midnight(key, zone), midnight(next_first_date(window, key), zone)
 
 
+def is_window(window: Window, start: datetime, end: datetime, zone: ZoneInfo) -> bool:
+    """Whether `[start, end)` is a day or month of the zone's calendar."""
+    first = start.astimezone(zone).date()
+    return (window is Window.DAY or first.day == 1) and bounds(window, first, zone) == (start, end)
+
+
 def first_start_from(window: Window, instant: datetime, zone: ZoneInfo) -> datetime:
     """The earliest start of such a window at or after `instant`, in UTC."""
     if window in _FIXED:

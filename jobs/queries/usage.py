@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from datetime import datetime
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -38,8 +38,8 @@ closed."""
 class UsageQuery:
     """Which windows to list; `start` and `end` select by window start, None is unbounded.
 
-    With `dimensions`, or `filters` of some, windows are days or months of each account's own calendar, and `zone` says
-    nothing.
+    With `dimensions`, `filters` of some, or `own_calendars`, windows are days or months of each account's own calendar,
+    and `zone` says nothing.
     """
 
     start: datetime | None = None
@@ -56,6 +56,8 @@ class UsageQuery:
     """Whether rows have DETAILS, too."""
     filters: Mapping[str, Sequence[str]] = field(default_factory=dict)
     """Only usage that has one of these values, by key or dimension."""
+    own_calendars: bool = False
+    """Also without dimensions."""
 
     @property
     def keys(self) -> list[str]:
@@ -73,7 +75,7 @@ class UsageQuery:
     @property
     def is_by_days(self) -> bool:
         """Whether the days of accounts are read, which alone have dimensions."""
-        return bool(self.selected)
+        return self.own_calendars or bool(self.selected)
 
     @property
     def columns(self) -> list[str]:
@@ -136,6 +138,19 @@ def quantity_rows(database: Database, query: UsageQuery, *, in_windows: bool) ->
             start, end = bounds(query.window, row.pop("window_key"), query.zone)
             row |= {"window_start": start, "window_end": end}
         yield _with_names(query, row)
+
+
+_LONGEST = {Window.DAY: timedelta(days=2), Window.MONTH: timedelta(days=33)}
+"""No day or month of any calendar is as long."""
+
+
+def cuts_a_window(database: Database, query: UsageQuery, edge: datetime) -> bool:
+    """Whether `edge` lies within a day or month that has some of the usage of a query by the days of accounts.
+
+    A sum from or to there would have all of that window, or nothing of it.
+    """
+    around = replace(query, start=edge - _LONGEST[query.window], end=edge, page=None)
+    return any(row["window_end"] > edge for row in quantity_rows(database, around, in_windows=True))
 
 
 def _sums(database: Database, query: UsageQuery) -> Iterator[tuple[datetime, datetime, Row]]:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import Any
 
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType  # type: ignore[attr-defined]
 
@@ -41,6 +42,14 @@ def retention_headroom(
     if limits.size_bytes is not None:
         used.append(max(unread.values()) * record_bytes / limits.size_bytes)
     return min(1.0, max(0.0, 1 - max(used)))
+
+
+def least_retention(limits: Iterable[RetentionLimits], headrooms: Iterable[float]) -> dict[str, Any]:
+    """Of several topics the shortest age of a record, and the least that is left (`retention_headroom`), as
+    `jobs.progress` has them: `seconds` (None: without a limit) and `headroom`.
+    """
+    ages = [each.age.total_seconds() for each in limits if each.age is not None]
+    return {"seconds": min(ages, default=None), "headroom": round(min(headrooms, default=1.0), 4)}
 
 
 class Lasting:

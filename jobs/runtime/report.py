@@ -139,6 +139,7 @@ class Reporter:
             "frontier": frontier and rfc3339(frontier),
             **self._last,
             **({"topics": topics} if (topics := self._source.lag_by_topic()) else {}),
+            **({"retention": retention} if (retention := self._source.retention()) else {}),
             **self._sink.status(),
         }
         self._write(Phase.WAITING if self._waiting.transient_error is not None else state)

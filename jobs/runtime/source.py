@@ -63,3 +63,6 @@ class Source(Protocol):
 
     def lag_by_topic(self) -> list[dict[str, Any]]:
         """The last `lag` by topic (`topic_lags`), where there are several; else nothing."""
+
+    def retention(self) -> dict[str, Any]:
+        """For how long the input is kept, as the last `lag` found it (`least_retention`); else nothing."""

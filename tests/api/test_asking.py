@@ -581,6 +581,91 @@ def test_a_meter_of_a_period_is_answered_in_whole_periods(bootstrap: str, databa
         }
 
 
+OF_USERS = {"meter": "users", "unit": "user", "sums": "user_id", "aggregation": "unique", "period": "month"}
+USERS, REQUESTS = "/api/v1/meters/users/query", "/api/v1/meters/requests/query"
+
+
+@pytest.fixture(scope="module")
+def in_two_zones(postgres_url: str, bootstrap: str) -> Iterator[tuple[Server, str]]:
+    """An API, and a key of it: acme's days are UTC's, and those of havel are Berlin's."""
+    with fresh_database(postgres_url) as database:
+        write(database, "catalog.plans", {"plan": "p", "name": "p"})
+        of_berlin = {"account": "havel", "name": "havel", "plan": "p", "currency": "EUR", "timezone": "Europe/Berlin"}
+        write(database, "catalog.accounts", of_berlin)
+        write(database, "meters", {**OF_USERS, "is_declared": True})
+        months = whole_period("users", 0, 5), {**whole_period("users", 0, 3), "account": "havel"}
+        days = [{**whole_period("requests", first, 2), "dimensions": '{"team": "search"}'} for first in (0, 1)]
+        write(database, "usage_days", *months, *days, *({**day, "account": "havel"} for day in days))
+        progress(database, "billing", T0 + timedelta(days=2))
+        with psycopg.connect(database, autocommit=True) as session:
+            session.execute("UPDATE jobs SET config = config || '{\"dimensions\": [\"team\"]}' WHERE job = 'billing'")
+        start_ingestion(database)
+        with serving(bootstrap, database) as server:
+            yield server, reads(server)
+
+
+@pytest.mark.parametrize(
+    ("path", "given", "values"),
+    [
+        (USERS, {}, [("", 8)]),
+        (USERS, {"groupBy": "subject"}, [("acme", 5), ("havel", 3)]),
+        (USERS, {"windowSize": "MONTH", "subject": "havel"}, [("2026-10-31T23:00:00Z", 3)]),
+        (
+            USERS,
+            {"windowSize": "MONTH", "subject": "havel", "windowTimeZone": "Europe/Berlin"},
+            [("2026-10-31T23:00:00Z", 3)],
+        ),
+        (USERS, {"subject": "acme", "from_": "2026-11-01T00:00:00Z", "to": "2026-12-01T00:00:00Z"}, [("acme", 5)]),
+        (REQUESTS, {"groupBy": "team"}, [("", 8)]),
+        (REQUESTS, {"filterGroupBy[team]": "search", "subject": "acme", "to": "2026-11-02T00:00:00Z"}, [("acme", 2)]),
+        (REQUESTS, {"groupBy": "team", "subject": "havel", "from_": "2026-11-01T23:00:00Z"}, [("havel", 2)]),
+        (
+            REQUESTS,
+            {"groupBy": "team", "windowSize": "DAY", "windowTimeZone": "UTC", "subject": "acme"},
+            [("2026-11-01T00:00:00Z", 2), ("2026-11-02T00:00:00Z", 2)],
+        ),
+    ],
+)
+def test_what_is_kept_by_the_days_of_accounts_is_answered_in_their_own_calendars(
+    in_two_zones: tuple[Server, str], path: str, given: dict[str, str], values: list[tuple[str, int]]
+) -> None:
+    server, key = in_two_zones
+    answer = get(server, path, key, **given)
+    assert answer.status == 200, answer.body
+    named = "windowStart" if "windowSize" in given else "subject"
+    assert sorted((row[named] or "", row["value"]) for row in answer.json["data"]) == values
+
+
+@pytest.mark.parametrize(
+    ("path", "given", "word"),
+    [
+        (USERS, {"windowSize": "MONTH", "windowTimeZone": "UTC"}, "windowTimeZone"),
+        (USERS, {"windowSize": "MONTH", "windowTimeZone": "UTC", "subject": "havel"}, "windowTimeZone"),
+        (USERS, {"from_": "2026-11-02T00:00:00Z"}, "from"),
+        (USERS, {"to": "2026-11-02T00:00:00Z", "subject": "acme"}, "to"),
+        (USERS, {"from_": "2026-11-01T00:00:00Z"}, "from"),
+        (REQUESTS, {"groupBy": "team", "windowSize": "DAY", "windowTimeZone": "America/New_York"}, "windowTimeZone"),
+        (REQUESTS, {"groupBy": "team", "from_": "2026-11-01T10:30:00Z"}, "from"),
+        (REQUESTS, {"filterGroupBy[team]": "search", "to": "2026-11-01T10:30:00Z"}, "to"),
+    ],
+)
+def test_what_they_cannot_answer_is_refused_rather_than_answered_for_other_days(
+    in_two_zones: tuple[Server, str], path: str, given: dict[str, str], word: str
+) -> None:
+    server, key = in_two_zones
+    answer = get(server, path, key, **given)
+    assert (answer.status, [each["field"] for each in answer.json["invalid_parameters"]]) == (400, [word]), answer.body
+    in_v3 = {"from_": "from", "windowTimeZone": "time_zone", "windowSize": "granularity", "to": "to"}
+    body = {in_v3[name]: value for name, value in given.items() if name in in_v3}
+    body |= {"granularity": {"DAY": "P1D", "MONTH": "P1M"}[given["windowSize"]]} if "windowSize" in given else {}
+    dimensions = {"team": {"eq": "search"}} if path == REQUESTS else {}
+    dimensions |= {"subject": {"eq": given["subject"]}} if "subject" in given else {}
+    body["filters"] = {"dimensions": dimensions}
+    slug = path.split("/")[4]
+    asked = server.post(f"/api/v3/openmeter/meters/{slug}/query", json.dumps(body).encode(), key)
+    assert [each["field"] for each in asked.json["invalid_parameters"]] == [in_v3.get(word, word)], asked.body
+
+
 @pytest.mark.parametrize(
     ("given", "values"),
     [
@@ -619,6 +704,8 @@ def test_a_meter_query_returns_csv_if_accepted(reading: Server, acme: str) -> No
         "window_start,window_end,subject,model,value",
         "2026-11-01T10:00:00Z,2026-11-01T11:00:00Z,acme,m1,6",
     ]
+    both = {**headers, "Accept": "application/json, text/csv, application/problem+json"}
+    assert reading.request("GET", QUERY, None, both).headers["content-type"] == "application/json"
 
 
 @pytest.mark.parametrize(
@@ -630,6 +717,15 @@ def test_a_meter_query_returns_csv_if_accepted(reading: Server, acme: str) -> No
         ({"windowSize": "HOUR", "groupBy": "team"}, 400, ["team", "windowSize"]),
         ({"from_": "2026-11-01T10:00:30Z"}, 400, ["whole minutes"]),
         ({"filterGroupBy[subject]": "globex"}, 400, ["subject"]),
+        ({"subject": ""}, 400, ["subject", "value"]),
+        ({"subject": ["acme", ""]}, 400, ["subject", "value"]),
+        ({"filterGroupBy[model]": ""}, 400, ["filterGroupBy[model]", "value"]),
+        ({"advancedMeterGroupByFilters": '{"model": {"$in": []}}'}, 400, ["model", "value"]),
+        (
+            {"filterGroupBy[model]": "m1", "advancedMeterGroupByFilters": '{"model": {"$eq": "m2"}}'},
+            400,
+            ["model", "once"],
+        ),
         ({"filterGroupBy": "{'model': 'm1'}"}, 400, ["filterGroupBy[model]", "advancedMeterGroupByFilters"]),
         ({"advancedMeterGroupByFilters": '{"model": {"$like": "m"}}'}, 400, ["$in"]),
         ({"unknown": "1"}, 400, ["unknown"]),

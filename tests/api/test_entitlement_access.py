@@ -325,6 +325,10 @@ def test_what_is_not_there_is_said_of_each_customer_and_feature(gateway: Server,
     assert (error["code"], error["customer"]) == ("customer_not_found", "nobody")
     assert answer.json["meta"] == {"page": {"size": 1, "next": None, "previous": None}}
     refused(ask(gateway, everybody), 400, "customer")
+    unnamed = ask(gateway, everybody, ACME, "", features=[""]).json
+    features = {name: access["reason"]["code"] for name, access in unnamed["data"][0]["features"].items()}
+    assert features == {"": "feature_not_found"}, "no question about all features"
+    assert [error["customer"] for error in unnamed["errors"]] == [""]
     for neither in ("yes", "", 0):
         refused(ask(gateway, everybody, ACME, include_credits=neither), 400, "include_credits")
 

@@ -79,6 +79,17 @@ def test_each_element_of_an_array_is_a_record_as_it_was_written(
     assert sorted(values(server, mark)) == sorted(written)
 
 
+def test_a_path_with_a_slash_too_many_is_understood_where_events_are_posted_and_nowhere_redirected(
+    server: Server, key: str
+) -> None:
+    """Behind a proxy with TLS a redirect would lead to plain HTTP, with the key."""
+    for path, status in ((OPENMETER, 204), (V3, 202), (OWN, 200)):
+        sent = encoded(event())
+        assert server.post(f"{path}/", sent, key).status == status
+        assert sent in [value for _, value, _ in server.records()]
+    refused(server.request("GET", "/v1/usage/", None, {"Authorization": f"Bearer {key}"}), 404)
+
+
 def test_lines_of_json_and_gzip_are_taken(server: Server, key: str) -> None:
     mark = uuid4().hex
     written = [encoded(event(id=f"{mark}-{n}")) for n in range(2)]

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 from urllib.request import Request, urlopen
 from uuid import uuid4
 
+import psycopg
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
@@ -17,6 +18,9 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from deployment.stack import Stack
 from tests.e2e.metering import drain, weir
 from tests.waiting import wait_until
+
+KEPT = timedelta(days=36)
+"""By Kafka, of the topic that Weir makes."""
 
 
 def post(stack: Stack, key: str, body: Any, content_type: str = "application/cloudevents+json") -> tuple[int, bytes]:
@@ -86,6 +90,9 @@ def test_what_litellm_a_gateway_without_a_clock_and_opentelemetry_post_is_metere
     )
     quantities = {row["meter"]: float(row["quantity"]) for row in json.loads(listed.stdout)}
     assert quantities == {"requests": 3, "input_tokens": 1218, "output_tokens": 352, "cached_tokens": 200}
+    with psycopg.connect(stack.postgres_url) as database:
+        [(kept,)] = database.execute("SELECT progress -> 'retention' FROM jobs WHERE job = 'ingestion'").fetchall()
+    assert (kept["seconds"], kept["headroom"] > 0.9) == (KEPT.total_seconds(), True), "by which the API refuses events"
     # What is sent again is a duplicate, also where each copy was stamped with another time.
     conflicts = weir(stack, "conflicts", "--format", "json")
     assert mark not in conflicts.stdout

@@ -32,12 +32,16 @@ class Position:
         self.behind = 0
         self.at: datetime | None = None
         self.topics: list[dict[str, Any]] = []
+        self.kept: dict[str, Any] = {}
 
     def lag(self) -> tuple[int, datetime | None]:
         return self.behind, None
 
     def lag_by_topic(self) -> list[dict[str, Any]]:
         return self.topics
+
+    def retention(self) -> dict[str, Any]:
+        return self.kept
 
     def frontier(self) -> datetime | None:
         return self.at
@@ -101,6 +105,17 @@ def test_the_lag_of_each_of_several_topics_is_in_the_row(reporter: Reporter, pos
     position.topics = [{"topic": "gpu", "records_behind": 7, "seconds_behind": 90.0}]
     reporter.report(Phase.RUNNING)
     assert row(database)["topics"] == position.topics
+
+
+def test_for_how_long_the_input_is_kept_stays_in_the_row_when_another_driver_starts(
+    reporter: Reporter, position: Position, database: str
+) -> None:
+    """One that ends again and again before it reports would leave the API without it."""
+    position.kept = {"seconds": 43_200.0, "headroom": 0.7}
+    reporter.report(Phase.RUNNING)
+    assert row(database)["retention"] == position.kept
+    Ownership.take(JOB, database, {}).close()
+    assert row(database) == {"retention": position.kept}
 
 
 def test_an_unknown_lag_is_not_reported_as_none(reporter: Reporter, position: Position, database: str) -> None:

@@ -166,6 +166,13 @@ def test_a_quoted_attribute_is_unquoted() -> None:
         assert event.parsed["subject"] == meant
 
 
+@pytest.mark.parametrize("content_type", ["application/cloudevents+avro", "application/cloudevents-batch+xml"])
+def test_an_event_in_another_format_of_cloudevents_is_no_data_of_one_in_binary_mode(content_type: str) -> None:
+    with pytest.raises(Problem) as refused:
+        events_in({**binary(id="1"), "content-type": content_type}, b"\x00")
+    assert refused.value.status == 415
+
+
 def test_a_repeated_attribute_is_refused() -> None:
     sent = [(name.encode(), value.encode()) for name, value in binary(subject="a").items()]
     with pytest.raises(Problem) as refused:

@@ -5,11 +5,13 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
+import pytest
+
 from weir_client import anthropic_usage, litellm_callback, openai_usage
 from weir_client.encoding import encoded
 
 CHAT: dict[str, Any] = {
-    "id": "chatcmpl-1",
+    "id": "chatcmpl-CVm1",
     "created": 1_764_093_600,
     "model": "gpt-4o",
     "usage": {
@@ -57,11 +59,11 @@ def test_a_chat_completion_is_one_call_with_its_parts() -> None:
     assert found == {
         "type": "ai.inference.usage.v1",
         "source": "backend",
-        "id": "chatcmpl-1",
+        "id": "chatcmpl-CVm1",
         "subject": "acme",
         "time": "2025-11-25T18:00:00Z",
         "data": {
-            "request_id": "chatcmpl-1",
+            "request_id": "chatcmpl-CVm1",
             "model": "gpt-4o",
             "status": "completed",
             "input_tokens": 1200,
@@ -87,6 +89,19 @@ def test_openais_responses_and_embeddings_are_read_too() -> None:
     first, second = (openai_usage(embeddings, account="a", source="s") for _ in range(2))
     assert (first["data"]["input_tokens"], "output_tokens" in first["data"]) == (8, False)
     assert first["id"] != second["id"]
+
+
+@pytest.mark.parametrize("small", ["chatcmpl-426", "426", 426, "chatcmpl-1764093600123"])
+def test_responses_that_share_a_small_number_are_calls_of_their_own_and_each_is_one_however_often_it_is_sent(
+    small: Any,
+) -> None:
+    """Ollama numbers its responses at random below 999."""
+    calls = [{**CHAT, "id": small, "choices": [{"message": {"content": text}}]} for text in ("\ud83d", "no", "no")]
+    first, second, again = (openai_usage(Response(call), account="acme", source="backend") for call in calls)
+    assert first["id"] != second["id"]
+    assert again == second
+    assert second["id"] == second["data"]["request_id"]
+    assert second["id"].startswith(f"{small}-")
 
 
 def test_anthropic_input_includes_cache_reads_and_writes() -> None:

@@ -10,7 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobs.runtime.headroom import Lasting, RetentionLimits, free_share, limits_of, retention_headroom
+from jobs.runtime.headroom import (
+    Lasting,
+    RetentionLimits,
+    free_share,
+    least_retention,
+    limits_of,
+    retention_headroom,
+)
 from tests.clocks import HandClock
 
 NOW = datetime(2026, 3, 8, 12, tzinfo=UTC)
@@ -54,6 +61,12 @@ def test_an_empty_backlog_and_unlimited_topics_have_full_headroom(seconds: float
 )
 def test_limits_are_those_of_the_topic(settings: dict[str, str], limits: RetentionLimits) -> None:
     assert limits_of(settings) == limits
+
+
+def test_of_several_topics_the_shortest_age_and_the_least_headroom_count() -> None:
+    week, day = TIMED, RetentionLimits(timedelta(days=1), None)
+    assert least_retention([week, SIZED, day], [0.9, 0.4, 1.0]) == {"seconds": 86_400.0, "headroom": 0.4}
+    assert least_retention([SIZED], [1.0]) == {"seconds": None, "headroom": 1.0}
 
 
 def test_a_folder_has_a_share_that_is_free_and_an_object_store_has_none(tmp_path: Path) -> None:

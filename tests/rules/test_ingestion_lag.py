@@ -7,7 +7,16 @@ from typing import Any
 
 import pytest
 
-from api.ingestion_lag import RETRY_AFTER_SECONDS, SOON_SECONDS, Report, lag_seconds, refuse_lag
+from api.ingestion_lag import (
+    MAX_LAG_SECONDS,
+    RETRY_AFTER_SECONDS,
+    SOON_SECONDS,
+    Report,
+    Retention,
+    lag_seconds,
+    refuse_lag,
+    retention_in,
+)
 from api.problems import Problem
 from api.server import seconds_in
 from deployment.errors import CannotRun
@@ -76,6 +85,32 @@ def test_events_are_refused_just_above_the_limit_and_never_without_one() -> None
         "X-RateLimit-Limit": f"{LAG:g}",
         "X-RateLimit-Remaining": "0",
     }
+
+
+def test_a_topic_that_keeps_less_than_the_limit_is_filled_up_to_half_of_what_it_keeps() -> None:
+    """Else what is acknowledged is deleted before anybody reads it."""
+    kept = Retention(4 * LAG)
+    refuse_lag(2 * LAG, MAX_LAG_SECONDS, kept)
+    with pytest.raises(Problem) as refused:
+        refuse_lag(2 * LAG + 1, MAX_LAG_SECONDS, kept)
+    assert refused.value.headers["X-RateLimit-Limit"] == f"{2 * LAG:g}"
+    refuse_lag(LAG, LAG, Retention(1e9))
+    refuse_lag(2 * LAG + 1, 0, kept)
+
+
+def test_a_topic_that_keeps_so_many_bytes_is_filled_up_to_half_and_never_while_ingestion_keeps_up() -> None:
+    refuse_lag(LAG, MAX_LAG_SECONDS, Retention(None, 0.5))
+    refuse_lag(0, MAX_LAG_SECONDS, Retention(None, 0.1))
+    with pytest.raises(Problem, match="more than half of what Kafka keeps") as refused:
+        refuse_lag(LAG, MAX_LAG_SECONDS, Retention(None, 0.49))
+    assert refused.value.status == 429
+
+
+def test_what_kafka_keeps_is_what_ingestion_reported() -> None:
+    reported = report(retention={"seconds": 3_600.0, "headroom": 0.9})
+    assert retention_in([report(Job.JOINS), reported]) == Retention(3_600.0, 0.9)
+    assert retention_in([report(retention={"seconds": None, "headroom": 1.0})]) == Retention()
+    assert retention_in([report(), report(Job.JOINS, retention={"seconds": 1.0, "headroom": 0.0})]) is None
 
 
 @pytest.mark.parametrize(

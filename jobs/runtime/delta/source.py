@@ -300,3 +300,7 @@ class TableSource(IdleTrigger):
     def lag_by_topic(self) -> list[dict[str, Any]]:
         """Nothing: a table is not read by topic."""
         return []
+
+    def retention(self) -> dict[str, Any]:
+        """Nothing: of a table nothing is deleted that is not read."""
+        return {}

@@ -23,7 +23,14 @@ from pyspark.sql import DataFrame, SparkSession
 from jobs.runtime.delta.new_files import Exchanged, Folder
 from jobs.runtime.delta.object_store import storage_options
 from jobs.runtime.errors import Fenced, NotYet
-from jobs.runtime.headroom import Lasting, TopicRetention, free_share, retention_headroom
+from jobs.runtime.headroom import (
+    Lasting,
+    RetentionLimits,
+    TopicRetention,
+    free_share,
+    least_retention,
+    retention_headroom,
+)
 from jobs.runtime.idle_trigger import IdleTrigger
 from jobs.runtime.job import Context, TopicJob, TopicSink
 from jobs.runtime.kafka.driver_records import DriverRecords
@@ -80,6 +87,7 @@ class TopicSource(IdleTrigger):
         self._limit: int = self._fitting()
         self._unread, self._began_at = 0, 0
         self._by_topic: list[dict[str, Any]] = []
+        self._retention: dict[str, Any] = {}
         self._validate, self._few = job.validator(config), DriverRecords(self._kafka.librdkafka(), self._admin)
         self._topics: tuple[Topic, ...] = ()
         """Those that the query reads, as the broker knew them then."""
@@ -314,12 +322,18 @@ class TopicSource(IdleTrigger):
         """As the last `lag` found it."""
         return self._by_topic
 
+    def retention(self) -> dict[str, Any]:
+        """As the last `lag` found it: of all topics together."""
+        return self._retention
+
     def _show_headroom(self, unread: Mapping[str, Mapping[int, int]], ends: Mapping[str, Mapping[int, int]]) -> None:
         """`unread`, `ends`: by topic and partition."""
         now, record_bytes, frontiers = self._clock.now(), self._sink.record_bytes(), self._sink.frontiers()
+        found: list[tuple[RetentionLimits, float]] = []
         for name, (retention, lasts) in self._kept.items():
             limits, frontier, left = retention.limits(), frontiers[name], sum(unread[name].values())
             headroom = retention_headroom(limits, unread[name], record_bytes, frontier, now)
+            found.append((limits, headroom))
             metrics.RETENTION_HEADROOM.set(headroom, topic=name)
             metrics.TOPIC_UNREAD.set(left, topic=name)
             if frontier is not None:
@@ -328,5 +342,6 @@ class TopicSource(IdleTrigger):
             metrics.RETENTION.set(lasts.seconds(limits, ends[name], record_bytes), topic=name)
             if (read_until := frontier if left else now) is not None:
                 metrics.READ_UNTIL.set(read_until.timestamp(), topic=name)
+        self._retention = least_retention(*zip(*found, strict=True))
         if (free := free_share(self._tables)) is not None:
             metrics.TABLES_FREE.set(free)

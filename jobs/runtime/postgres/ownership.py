@@ -24,6 +24,7 @@ IDLE_IN_TRANSACTION_LIMIT = "10s"
 SESSION_ENDS_WITHIN_SECONDS = 5.0
 """How long ending a session may take; its process may be frozen, or wait for its disk."""
 
+# For how long Kafka keeps events counts most while no driver gets as far as a report: the API accepts them meanwhile.
 _TAKE = """
 INSERT INTO jobs (job, epoch, owner_pid, owner_started_at, started_at, config, state)
 SELECT %(job)s, greatest(%(at_least)s, 1), a.pid, a.backend_start, clock_timestamp(), %(config)s, %(state)s
@@ -31,7 +32,9 @@ FROM pg_stat_activity a WHERE a.pid = pg_backend_pid()
 ON CONFLICT (job) DO UPDATE SET
     epoch = greatest(jobs.epoch + 1, excluded.epoch), owner_pid = excluded.owner_pid,
     owner_started_at = excluded.owner_started_at, started_at = excluded.started_at,
-    config = excluded.config, state = excluded.state, progress = '{}', updated_at = clock_timestamp()
+    config = excluded.config, state = excluded.state, updated_at = clock_timestamp(),
+    progress = CASE WHEN jobs.progress ? 'retention' THEN jsonb_build_object('retention', jobs.progress -> 'retention')
+                    ELSE '{}' END
 RETURNING epoch
 """
 
