@@ -1,4 +1,4 @@
-"""How rows are encoded in Parquet, by Arrow in tasks and large batches, and by delta-rs in small ones and compactions."""
+"""How rows are encoded in Parquet: by Arrow (tasks, large batches) and by delta-rs (small ones, compactions)."""
 
 from __future__ import annotations
 
