@@ -92,7 +92,6 @@ def spark_session(
         "spark.sql.execution.arrow.localRelationThreshold": "1m",
         # A Python worker validates one partition; more threads would only take the processor from the next worker.
         "spark.executorEnv.POLARS_MAX_THREADS": "1",
-        **{f"spark.executorEnv.{name}": value for name, value in KEEPS_PAGES.items()},
         "spark.sql.streaming.pollingDelay": "250ms",
         # The usual one starts twenty programs for every batch (chmod, readlink): a tenth of what a near-empty one took.
         "spark.sql.streaming.checkpointFileManagerClass": f"{CHECKPOINTING}.FileSystemBasedCheckpointFileManager",
