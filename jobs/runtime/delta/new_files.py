@@ -86,7 +86,7 @@ class Folder:
         column of the file, as in those that delta-rs writes.
         """
         log_date = logged_at.astimezone(UTC).date()
-        path = f"{LOG_DATE}={log_date.isoformat()}/part-{uuid.uuid4()}.{COMPRESSION}.parquet"
+        path = f"{LOG_DATE}={log_date.isoformat()}/part-{uuid.uuid4()}.{COMPRESSION.lower()}.parquet"
         kept = rows.drop_columns([LOG_DATE])
         data = pa.BufferOutputStream()
         pq.write_table(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import lru_cache
+from typing import Literal
 
 import pyarrow as pa
 from deltalake import ColumnProperties, WriterProperties
@@ -14,13 +15,12 @@ DISTINCT = (
     *("identity", "content_digest", "content_hash", "id", "request_id", "value"),
 )
 """Columns whose values hardly repeat: a dictionary of them would be made, grow too large, and be given up."""
-COMPRESSION, COMPRESSION_LEVEL = "zstd", 1
+COMPRESSION: Literal["ZSTD"] = "ZSTD"
+COMPRESSION_LEVEL = 1
 _PLAIN = {name: ColumnProperties(dictionary_enabled=False) for name in DISTINCT}
 OF_FEW_ROWS = WriterProperties(compression="SNAPPY", column_properties=_PLAIN)
 """zstd costs more to begin with than it saves of a few kilobytes."""
-OF_MANY_ROWS = WriterProperties(
-    compression=COMPRESSION.upper(), compression_level=COMPRESSION_LEVEL, column_properties=_PLAIN
-)
+OF_MANY_ROWS = WriterProperties(compression=COMPRESSION, compression_level=COMPRESSION_LEVEL, column_properties=_PLAIN)
 
 
 @lru_cache
