@@ -26,7 +26,7 @@ from jobs.ingestion.journal_rows import Commit, with_dispositions, with_document
 from jobs.ingestion.summaries import BATCH, FILE, ROW
 from jobs.journal.erasing import concerned
 from jobs.runtime.delta.growth import with_stored_columns
-from jobs.runtime.delta.new_files import Exchanged, NewFile, cleaned_up, statistics_of
+from jobs.runtime.delta.new_files import Exchanged, NewFile, cleaned_up
 from jobs.runtime.summaries import answers_of_tasks
 
 RANGE_ROWS = 50_000
@@ -110,8 +110,7 @@ class WriteRange:
         elif len(found):
             return answer
         stored = with_stored_columns(self.written.commit.made(rows), self.written.stored)
-        statistics = statistics_of(stored, self.written.statistics)
-        file = self.beside.folder.write(stored, self.written.commit.logged_at, statistics)
+        file = self.beside.folder.write(stored, self.written.commit.logged_at, self.written.statistics)
         values = {name: getattr(file, name) for name in FILE_OF_JOURNAL.names}
         return {**answer, "file": pa.Table.from_pylist([values], FILE_OF_JOURNAL)}
 

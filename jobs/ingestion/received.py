@@ -12,6 +12,7 @@ from datetime import datetime
 
 import polars as pl
 
+from jobs.ingestion.record_order import by_columns
 from metering.instants import EPOCH
 
 INSTANT = pl.Datetime("us", "UTC")
@@ -84,7 +85,7 @@ class Reception:
         earliest = floor or self._frontier or EPOCH
         before = pl.col("partition").replace_strict(self._latest, default=earliest, return_dtype=INSTANT)
         stamp = pl.when(believed(restamps)).then("stamped_at").otherwise(pl.lit(EPOCH, INSTANT))
-        return records.sort("partition", "offset").with_columns(
+        return by_columns(records, ("partition", "offset")).with_columns(
             pl.max_horizontal(stamp.cum_max().over("partition"), before).cast(INSTANT).alias("received_at")
         )
 

@@ -53,6 +53,7 @@ from jobs.ingestion.lateness import lateness_of
 from jobs.ingestion.ledger import OffsetLedger
 from jobs.ingestion.mark_counts import mark_counts
 from jobs.ingestion.quarantine import quarantine
+from jobs.ingestion.record_order import by_reception
 from jobs.ingestion.repeats import candidates, compared, entries, incomparable
 from jobs.ingestion.replays import by_event, counted, places, rejected, repeating
 from jobs.ingestion.summaries import BYTES, FILE, OF_FORMS, measures, needed_whole
@@ -382,7 +383,7 @@ class JournalSink:
         """
         validated = validated_by_reception(events, self._config)
         if not has_elements(validated.schema):
-            return with_room(validated.sort("received_at", *PLACE), first_lsn)
+            return with_room(by_reception(validated, PLACE), first_lsn)
         whole = rejected_whole(batches.rejected_whole(validated), self._fields)
         return with_room(whole.sort("received_at", *PLACE, COLUMN), first_lsn)
 

@@ -37,7 +37,7 @@ from jobs.joins.versions_in_use import VersionsInUse
 from jobs.journal.families import family
 from jobs.runtime.batch import runs_in
 from jobs.runtime.delta.growth import with_stored_columns
-from jobs.runtime.delta.new_files import NewFile, statistics_of
+from jobs.runtime.delta.new_files import NewFile
 from jobs.runtime.delta.pieces import BATCH_ROWS, LSN, Pieces
 from jobs.runtime.effective_rules import History
 from jobs.streams import Table
@@ -197,7 +197,7 @@ class WriteRange:
         rules = self.rules if number == 0 else None
         rows = usage_rows(costs, wanted.first_lsn, self.logged_at, rules, self.frontier)
         stored = with_stored_columns(rows, self.stored)
-        file = self.exchange.folder.write(stored, self.logged_at, statistics_of(stored, self.statistics))
+        file = self.exchange.folder.write(stored, self.logged_at, self.statistics)
         names = ("path", "size", "written_ms", "log_date", "statistics")
         return {"file": pa.table({name: [getattr(file, name)] for name in names})}
 

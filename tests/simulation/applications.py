@@ -145,6 +145,18 @@ def _small_index(journal: AcceptedIdentities, horizons: Horizons, memory_bytes: 
 
 
 @contextmanager
+def own_files(rows: int) -> Iterator[None]:
+    """Within it drivers write files of commits of so many rows themselves, and may end or be parked before a commit."""
+    committed = _of_store(deltalake.DeltaTable.create_write_transaction, COMMIT)
+    with (
+        patch("jobs.runtime.delta.table.OWN_FILE_ROWS", rows),
+        patch("jobs.runtime.delta.table.ROWS_PER_LIVE_FILE", 0),
+        patch("deltalake.DeltaTable.create_write_transaction", committed),
+    ):
+        yield
+
+
+@contextmanager
 def simulated(kafka: Kafka, clock: Clock, most_few_rows: int, *, queries_rest: bool) -> Iterator[None]:
     """Within it applications reach this Kafka, and pass by `calls` on their way to a store or a database."""
     replaced: dict[str, Any] = {

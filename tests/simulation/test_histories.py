@@ -8,6 +8,7 @@ from __future__ import annotations
 import pytest
 
 from jobs.streams import EVENTS_TOPIC
+from tests.simulation.applications import own_files
 from tests.simulation.calls import Fault
 from tests.simulation.history import ALIASES, drawn
 from tests.simulation.simulate import shrunk, simulate, simulate_seed
@@ -21,6 +22,18 @@ HISTORIES = 24
 @pytest.mark.parametrize("seed", range(HISTORIES))
 def test_any_history_ends_as_the_oracle(histories: str, seed: int) -> None:
     ended = simulate_seed(histories, seed)
+    assert not ended.broken, str(ended)
+
+
+OWN_FILES = range(401, 461, 3)
+"""Seeds whose drivers write the files of their commits themselves."""
+
+
+@pytest.mark.few_in_ci(2)
+@pytest.mark.parametrize("seed", OWN_FILES)
+def test_a_history_whose_drivers_write_their_files_ends_as_the_oracle(histories: str, seed: int) -> None:
+    with own_files(rows=1 + seed // 3 % 3):
+        ended = simulate_seed(histories, seed)
     assert not ended.broken, str(ended)
 
 

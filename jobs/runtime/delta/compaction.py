@@ -10,6 +10,7 @@ from datetime import date, timedelta
 
 from deltalake import DeltaTable
 
+from jobs.runtime.delta.parquet import OF_MANY_ROWS
 from jobs.runtime.delta.table import open_to_change
 from jobs.streams import Table
 
@@ -50,7 +51,9 @@ def compact(tables: str, table: Table, *, before: date, keep: timedelta) -> Comp
     live = len(found.file_uris())
     days = {action["log_date"] for action in found.partitions()}
     for day in sorted(day for day in days if date.fromisoformat(day) < before):
-        found.optimize.compact(partition_filters=[("log_date", "=", day)], target_size=FILE_BYTES)
+        found.optimize.compact(
+            partition_filters=[("log_date", "=", day)], target_size=FILE_BYTES, writer_properties=OF_MANY_ROWS
+        )
     deleted = _delete(found, keep, full=False)
     # By what the store lists, too: after a week the log has forgotten what was replaced, mostly before this looks.
     deleted += _delete(found, max(keep, UNCOMMITTED), full=True)

@@ -1,4 +1,4 @@
-"""Files of a table that a task writes and its driver commits: until then no reader sees them.
+"""Files of a table that a task, or the driver itself, writes and the driver commits: until then no reader sees them.
 
 A file that is never committed is removed by `weir compact`.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import os
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -24,6 +24,7 @@ from obstore.exceptions import BaseError as StoreError
 from pyarrow.fs import PyFileSystem
 
 from jobs.runtime.delta.object_store import store_of
+from jobs.runtime.delta.parquet import COMPRESSION, COMPRESSION_LEVEL, with_dictionary
 
 LOG_DATE = "log_date"
 EXCHANGE = "exchange"
@@ -80,19 +81,28 @@ class Folder:
             with suppress(FileNotFoundError):
                 obstore.delete(store, path)
 
-    def write(self, rows: pa.Table, logged_at: datetime, statistics: Mapping[str, Any]) -> NewFile:
-        """Rows that are logged at that instant, in one group. Their log date is no column of the file, as in those that
-        delta-rs writes.
+    def write(self, rows: pa.Table, logged_at: datetime, statistics: frozenset[str]) -> NewFile:
+        """Rows that are logged at that instant, in one group, and the statistics of those columns. Their log date is no
+        column of the file, as in those that delta-rs writes.
         """
         log_date = logged_at.astimezone(UTC).date()
-        path = f"{LOG_DATE}={log_date.isoformat()}/part-{uuid.uuid4()}.snappy.parquet"
+        path = f"{LOG_DATE}={log_date.isoformat()}/part-{uuid.uuid4()}.{COMPRESSION.lower()}.parquet"
         kept = rows.drop_columns([LOG_DATE])
         data = pa.BufferOutputStream()
-        pq.write_table(kept, data, compression="snappy", row_group_size=max(1, len(kept)))
+        pq.write_table(
+            kept,
+            data,
+            compression=COMPRESSION,
+            compression_level=COMPRESSION_LEVEL,
+            row_group_size=max(1, len(kept)),
+            use_dictionary=with_dictionary(kept.schema),
+            write_statistics=[name for name in kept.column_names if name in statistics],
+        )
         written = data.getvalue()
         self.put(path, written)
         written_ms = (logged_at - EPOCH) // timedelta(milliseconds=1)
-        return NewFile(path, written.size, written_ms, log_date.isoformat(), json.dumps(statistics))
+        of_rows = json.dumps(statistics_of(rows, statistics))
+        return NewFile(path, written.size, written_ms, log_date.isoformat(), of_rows)
 
 
 @dataclass(frozen=True)

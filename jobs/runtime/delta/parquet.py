@@ -1,0 +1,37 @@
+"""How rows are encoded in Parquet: by Arrow (tasks, large batches) and by delta-rs (small ones, compactions)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import lru_cache
+from typing import Literal
+
+import pyarrow as pa
+from deltalake import ColumnProperties, WriterProperties
+
+DISTINCT = (
+    *("lsn", "offset", "first_lsn", "replays_lsn", "request_lsn", "completion_lsn", "sequence"),
+    *("received_at", "first_received_at", "occurred_at", "sent_at", "event_time"),
+    *("identity", "content_digest", "content_hash", "id", "request_id", "value"),
+)
+"""Columns whose values hardly repeat: a dictionary of them would be made, grow too large, and be given up."""
+COMPRESSION: Literal["ZSTD"] = "ZSTD"
+COMPRESSION_LEVEL = 1
+_PLAIN = {name: ColumnProperties(dictionary_enabled=False) for name in DISTINCT}
+OF_FEW_ROWS = WriterProperties(compression="SNAPPY", column_properties=_PLAIN)
+"""zstd costs more to begin with than it saves of a few kilobytes."""
+OF_MANY_ROWS = WriterProperties(compression=COMPRESSION, compression_level=COMPRESSION_LEVEL, column_properties=_PLAIN)
+
+
+@lru_cache
+def with_dictionary(schema: pa.Schema) -> list[str]:
+    """The columns that Arrow writes with a dictionary, as Parquet names them."""
+    return [path for field in schema if field.name not in DISTINCT for path in _leaves(field.name, field.type)]
+
+
+def _leaves(path: str, kind: pa.DataType) -> Iterable[str]:
+    if pa.types.is_list(kind):
+        return _leaves(f"{path}.list.element", kind.value_type)
+    if pa.types.is_struct(kind):
+        return [leaf for field in kind for leaf in _leaves(f"{path}.{field.name}", field.type)]
+    return [path]
