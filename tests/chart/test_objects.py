@@ -26,6 +26,7 @@ from api.traces import MAX_BYTES
 from deployment.stack import KAFKA_VARIABLE, POSTGRES_VARIABLE, TABLES_VARIABLE
 from metering.vocabulary import Job
 from monitoring.alerts import GROUPS
+from monitoring.instruments import TOKEN_VARIABLE
 from monitoring.rule_file import Part, rule_file
 from tests.chart.helm import CHART, Object, application_spec, of_kind, pod_specs, render
 
@@ -426,6 +427,22 @@ def test_monitors_carry_the_labels_that_select_them() -> None:
     assert of_kind(objects, "ConfigMap")["weir-grafana"]["metadata"]["labels"]["grafana_dashboard"] == "1"
     (endpoint,) = of_kind(objects, "PodMonitor")["weir"]["spec"]["podMetricsEndpoints"]
     assert (endpoint["port"], endpoint["honorLabels"]) == ("metrics", True)
+
+
+def test_with_a_token_drivers_and_the_api_ask_for_it_monitors_bring_it_and_executors_have_none() -> None:
+    objects = render("production.yaml", values={"podMonitor": {"tokenSecret": "metrics", "tokenKey": "of-metrics"}})
+    asked = {
+        name
+        for name, spec in pod_specs(objects).items()
+        for container in spec["containers"]
+        if variables({"env": [], **container}).get(TOKEN_VARIABLE) == secret_key("metrics", "of-metrics")
+    }
+    assert {name for name in asked if not name.endswith(" driver")} == {"Deployment/weir-api"}
+    assert {f"SparkApplication/weir-{job} driver" for job in set(Job) - {Job.ANALYTICS}} <= asked
+    for monitor in of_kind(objects, "PodMonitor").values():
+        (endpoint,) = monitor["spec"]["podMetricsEndpoints"]
+        assert endpoint["authorization"] == {"credentials": {"name": "metrics", "key": "of-metrics"}}
+    assert TOKEN_VARIABLE not in str(render("production.yaml"))
 
 
 def rules_of(values: dict[str, Any], release: str = "weir") -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import os
 import socket
 import subprocess
 import sys
@@ -16,6 +17,7 @@ from urllib.request import Request, urlopen
 
 import pytest
 
+from monitoring.instruments import TOKEN_VARIABLE
 from monitoring.liveness import PATH, Loop, answering
 from monitoring.metrics_server import MAX_CONNECTIONS, MAX_REQUEST_BYTES, MAX_SCRAPES, MetricsServer
 from tests.waiting import wait_until
@@ -90,10 +92,10 @@ def serving() -> Iterator[Serve]:
     """Starts servers of an application, whose clients have so many seconds."""
     with ExitStack() as stack:
 
-        def serve(application: Any, timeout_seconds: float = 60, **limits: int) -> MetricsServer:
+        def serve(application: Any, timeout_seconds: float = 60, token: str = "", **limits: int) -> MetricsServer:
             answer = answering(Loop(), application)
             server = stack.enter_context(
-                MetricsServer("127.0.0.1", 0, answer, timeout_seconds=timeout_seconds, **limits)
+                MetricsServer("127.0.0.1", 0, answer, timeout_seconds=timeout_seconds, token=token, **limits)
             )
             thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
             thread.start()
@@ -206,3 +208,31 @@ def test_a_refused_thread_does_not_reduce_the_limit(serving: Serve, monkeypatch:
                 assert connection.recv(1) == b""
     monkeypatch.setattr(threading.Thread, "start", start)
     assert get(server.port) == b"live\n"
+
+
+@pytest.mark.parametrize(
+    "sent", [{}, {"Authorization": "Bearer another"}, {"Authorization": "secret"}, {"Authorization": "Bearer sécret"}]
+)
+def test_with_a_token_only_who_brings_it_reads_metrics_and_liveness_answers_everybody(
+    serving: Serve, sent: dict[str, str]
+) -> None:
+    server = serving(page(b"m"), token="secret")
+    with pytest.raises(HTTPError, match="401"):
+        get(server.port, "/metrics", **sent)
+    assert get(server.port, **sent) == b"live\n"
+    assert get(server.port, "/metrics", Authorization="Bearer secret") == b"m"
+
+
+def test_a_driver_takes_the_token_of_its_environment() -> None:
+    served = [sys.executable, "-c", SERVED]
+    with subprocess.Popen(
+        served, cwd=ROOT, env={**os.environ, TOKEN_VARIABLE: "secret"}, stdout=subprocess.PIPE, stdin=subprocess.PIPE
+    ) as process:
+        try:
+            assert process.stdout is not None
+            port = int(process.stdout.readline())
+            with pytest.raises(HTTPError, match="401"):
+                get(port, "/metrics")
+            assert b"weir_build_info" in get(port, "/metrics", Authorization="Bearer secret")
+        finally:
+            process.kill()
