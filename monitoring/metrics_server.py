@@ -1,6 +1,8 @@
 """The HTTP server of a driver's metrics and liveness. Anybody may connect, so everything that it uses is bounded.
 
-With a token only who has it reads metrics; liveness answers everybody. A thread serves one connection. When all threads are taken, the oldest connection is closed for the newest: a client
+With a token only who has it reads metrics; liveness answers everybody.
+
+A thread serves one connection. When all threads are taken, the oldest connection is closed for the newest: a client
 that sends its request at once is answered, however many others are silent.
 """
 

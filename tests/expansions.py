@@ -1,6 +1,6 @@
 """What a version of Weir would miss on a later schema, as far as the database's catalog shows it.
 
-A migration with `is_expansion = True` says that there is nothing. What a trigger or a view does differently is not seen.
+A migration with `is_expansion = True` says that there is nothing. What a trigger does differently is not seen.
 """
 
 from __future__ import annotations
@@ -73,31 +73,45 @@ def schema_of(connection: psycopg.Connection[Any]) -> Schema:
 
 def missed(before: Schema, after: Schema, widened: frozenset[str] = frozenset()) -> Iterator[str]:
     """What a version of the schema `before` would miss on the one `after`; `widened`: checks that only take more."""
+    yield from _relations(before, after)
+    yield from _columns(before, after)
+    yield from _refusals(before, after, widened)
+    for table, name in before.triggers - after.triggers:
+        yield f"{table} has no trigger {name}"
+    for name, result in before.functions.items():
+        if after.functions.get(name) != result:
+            yield f"{name} is gone, or gives no {result}"
+
+
+def _relations(before: Schema, after: Schema) -> Iterator[str]:
     for name, (kind, is_guarded) in before.relations.items():
-        if after.relations.get(name, ("", False))[0] != kind:
+        found = after.relations.get(name)
+        if found is None or found[0] != kind:
             yield f"{name} is gone"
-        elif after.relations[name][1] and not is_guarded:
+        elif found[1] and not is_guarded:
             yield f"{name} has row-level security"
+
+
+def _columns(before: Schema, after: Schema) -> Iterator[str]:
     for (table, name), (kind, must, _) in before.columns.items():
         found = after.columns.get((table, name))
         if found is None or found[0] != kind:
             yield f"{table}.{name} is gone, or is no {kind}"
         elif found[1] and not must:
             yield f"{table}.{name} must have a value"
-    for (table, name), (_, must, has_default) in after.columns.items() - before.columns.items():
+    for (table, name), (_, must, has_default) in after.columns.items():
         if table in before.relations and (table, name) not in before.columns and must and not has_default:
             yield f"{table}.{name} must have a value, and has none by itself"
+
+
+def _refusals(before: Schema, after: Schema, widened: frozenset[str]) -> Iterator[str]:
+    """Writes that would be refused: of keys that are gone, and by what is new about columns that were there."""
     for table, key in before.unique - after.unique:
         yield f"{table} has no unique {key}"
     for table, key in after.unique - before.unique:
         if table in before.relations:
             yield f"{table} has a unique {key}"
     for (table, name), (text, of) in after.constraints.items():
-        is_old = bool(of & {column for other, column in before.columns if other == table})
-        if is_old and before.constraints.get((table, name), ("",))[0] != text and name not in widened:
+        is_of_old = any((table, column) in before.columns for column in of)
+        if is_of_old and before.constraints.get((table, name), ("",))[0] != text and name not in widened:
             yield f"{table} has {name}: {text}"
-    for table, name in before.triggers - after.triggers:
-        yield f"{table} has no trigger {name}"
-    for name, result in before.functions.items():
-        if after.functions.get(name) != result:
-            yield f"{name} is gone, or gives no {result}"

@@ -43,7 +43,7 @@ BEGIN
           AND relname <> '{VERSION_TABLE}'
     LOOP
         EXECUTE format(
-            'ALTER TABLE %s ADD COLUMN of_later_release text, ADD COLUMN number_of_later_release int NOT NULL DEFAULT 7',
+            'ALTER TABLE %s ADD COLUMN of_later text, ADD COLUMN number_of_later int NOT NULL DEFAULT 7',
             relation
         );
     END LOOP;

@@ -10,6 +10,7 @@ from typing import Any
 
 import psycopg
 import pytest
+from alembic import command
 from alembic.script import ScriptDirectory
 from psycopg.conninfo import make_conninfo
 
@@ -23,13 +24,14 @@ from jobs.runtime.postgres.ownership import Ownership
 from jobs.runtime.postgres.reader_role import ROLE
 from jobs.runtime.postgres.schema import migrate, refuse_other_schema, schema_is_current
 from tests.database_rows import write
-from tests.expansions import missed, schema_of
+from tests.expansions import Schema, missed, schema_of
 from tests.job_roles import url_of
 from tests.next_release import AHEAD, EVERYTHING_GROWS, FIRST, SECOND, migrate_ahead, migrations
 
 pytestmark = pytest.mark.skipif(AHEAD, reason="the schema of this run is a later one already")
 FILES = sorted((Path(of_migrations.__path__[0]) / "versions").glob("*.py"))
 NEWEST = FILES[-1].name[:4]
+ENDPOINT = {"endpoint": "mail", "kind": "mail", "url": "mailto:a@example.com", "events": ["weir.x"], "changed_by": "me"}
 ADDS, CHANGES = "ALTER TABLE sources ADD COLUMN later text", "ALTER TABLE sources RENAME COLUMN source TO origin"
 
 
@@ -46,7 +48,7 @@ def test_drivers_of_this_version_start_on_the_next_ones_schema_where_that_only_a
         refuse_other_schema(url)
     owned = Ownership.take("billing", database, {})
     with owned.transaction() as cursor:
-        found = cursor.execute("SELECT job, number_of_later_release FROM jobs").fetchall()
+        found = cursor.execute("SELECT job, number_of_later FROM jobs").fetchall()
     assert found == [("billing", 7)]
     owned.close()
 
@@ -129,10 +131,10 @@ def test_after_a_downgrade_only_the_version_of_that_schema_runs_until_it_has_mig
 
 
 BREAKS = {
-    "ALTER TABLE sources DROP COLUMN state": "sources.state is gone",
-    "ALTER TABLE sources RENAME COLUMN state TO how": "sources.state is gone",
+    "ALTER TABLE sources DROP COLUMN unsequenced": "sources.unsequenced is gone",
+    "ALTER TABLE sources RENAME COLUMN unsequenced TO holes": "sources.unsequenced is gone",
     "ALTER TABLE positions ALTER COLUMN next_position TYPE numeric": "positions.next_position is gone, or is no bigint",
-    "ALTER TABLE exits ALTER COLUMN version SET NOT NULL": "exits.version must have a value",
+    "ALTER TABLE webhook_endpoints ALTER COLUMN note SET NOT NULL": "webhook_endpoints.note must have a value",
     "ALTER TABLE exits ADD COLUMN later text NOT NULL": "exits.later must have a value, and has none by itself",
     "ALTER TABLE threshold_changes DROP CONSTRAINT threshold_changes_pkey": "threshold_changes has no unique {",
     "CREATE UNIQUE INDEX later ON exits (ended_at)": "exits has a unique {ended_at}",
@@ -146,7 +148,7 @@ ADDITIONS = (
     EVERYTHING_GROWS,
     "CREATE TABLE later (a int PRIMARY KEY CHECK (a > 0)); CREATE VIEW later_view AS SELECT * FROM exits",
     "ALTER TABLE exits ADD COLUMN later int NOT NULL DEFAULT 0 CHECK (later >= 0); CREATE INDEX later ON exits (later)",
-    "ALTER TABLE sources ALTER COLUMN state DROP NOT NULL",
+    "ALTER TABLE sources ALTER COLUMN unsequenced DROP NOT NULL",
     "DROP INDEX catalog.effective_prices_due_by_instant",
 )
 
@@ -169,36 +171,32 @@ def test_an_addition_is_none(connection: psycopg.Connection[Any], statement: str
     assert list(missed(before, schema_of(connection))) == []
 
 
+def without_the_newest(url: str, before: str) -> tuple[Schema, Schema]:
+    """What there is at a schema before, and what was there until now."""
+    with psycopg.connect(url) as connection:
+        later = schema_of(connection)
+    with migrator(url) as config:
+        command.downgrade(config, before)
+    with psycopg.connect(url) as connection:
+        return schema_of(connection), later
+
+
 def test_migrations_before_are_told_apart(database: str) -> None:
     """0141 adds a column and moves an index. 0134 changes primary keys: writers of the version before name them."""
-    found = {}
-    with psycopg.connect(database) as connection:
-        later = schema_of(connection)
-    for revision, before in (("0141", "0137"), ("0134", "0132")):
-        if revision != "0141":
-            downgrade(database, revision)
-            with psycopg.connect(database) as connection:
-                later = schema_of(connection)
-        downgrade(database, before)
-        with psycopg.connect(database) as connection:
-            found[revision] = list(missed(schema_of(connection), later))
-    assert found["0141"] == []
-    assert [sentence for sentence in found["0134"] if sentence.startswith("threshold_changes has no unique {")]
+    without_the_newest(database, "0141")
+    assert list(missed(*without_the_newest(database, "0137"))) == []
+    without_the_newest(database, "0134")
+    found = list(missed(*without_the_newest(database, "0132")))
+    assert [sentence for sentence in found if sentence.startswith("threshold_changes has no unique {")]
 
 
 def test_each_migration_that_says_so_only_adds(database: str) -> None:
-    with migrator(database) as config:
-        scripts = list(ScriptDirectory.from_config(config).walk_revisions())
-    for script in scripts:
+    for script in ScriptDirectory.from_config(alembic_config()).walk_revisions():
         if not getattr(script.module, "is_expansion", False):
             break
-        with psycopg.connect(database) as connection:
-            later = schema_of(connection)
         assert isinstance(script.down_revision, str)
-        downgrade(database, script.down_revision)
-        with psycopg.connect(database) as connection:
-            widened = frozenset(getattr(script.module, "widened_checks", ()))
-            assert list(missed(schema_of(connection), later, widened)) == [], script.revision
+        widened = frozenset(getattr(script.module, "widened_checks", ()))
+        assert list(missed(*without_the_newest(database, script.down_revision), widened)) == [], script.revision
 
 
 def test_every_migration_from_now_on_says_whether_it_only_adds() -> None:
