@@ -1,9 +1,9 @@
 """Writes the software bill of materials, from the lock files: `python requirements/sbom.py build/weir.cdx.json`.
 
 CycloneDX 1.6, as JSON: the Python packages of the image with the digests that pip accepts and the licences that they
-name, the jars with the digest that `laptop/jars.py` demands, and the base image. It is written here, because cyclonedx-python-lib would bring seven
-packages into the lock for a list of names, versions and digests. It has no time and no random serial number: the same
-lock files give the same bytes in an environment that has these packages (`make setup`).
+name, the jars with the digest that `laptop/jars.py` demands, and the base image. It is written here, because
+cyclonedx-python-lib would bring seven packages into the lock for a list of names, versions and digests. It has no time
+and no random serial number: the same lock files give the same bytes where these packages are installed (`make setup`).
 """
 
 from __future__ import annotations

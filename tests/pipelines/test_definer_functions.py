@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import psycopg
-import pytest
 from psycopg.conninfo import make_conninfo
 
 from jobs.runtime.postgres.address import in_schema
@@ -31,10 +30,14 @@ DOMAIN = 'CREATE DOMAIN pg_temp."{name}" AS pg_catalog."{base}" CHECK (pg_temp.n
 ASKS = ("SELECT * FROM weir.pool_parts('2026-07-01', NULL)", "SELECT weir.refusal_of_release('0141')")
 EDITS = (
     "INSERT INTO catalog.plans (plan, name) VALUES ('p', 'P')",
-    "INSERT INTO catalog.accounts (account, name, plan, currency, timezone, effective_from)"
-    " VALUES ('a', 'A', 'p', 'EUR', 'UTC', '2026-01-01')",
-    "INSERT INTO catalog.prices (plan, model, meter, currency, effective_from, unit_price)"
-    " VALUES ('p', 'm', 'requests', 'EUR', '2026-01-01', 1)",
+    """
+    INSERT INTO catalog.accounts (account, name, plan, currency, timezone, effective_from)
+    VALUES ('a', 'A', 'p', 'EUR', 'UTC', '2026-01-01')
+    """,
+    """
+    INSERT INTO catalog.prices (plan, model, meter, currency, effective_from, unit_price)
+    VALUES ('p', 'm', 'requests', 'EUR', '2026-01-01', 1)
+    """,
     "UPDATE catalog.prices SET unit_price = 2",
     "DELETE FROM catalog.prices",
 )
