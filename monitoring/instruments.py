@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
@@ -25,7 +24,6 @@ from monitoring.metrics_server import MetricsServer
 Values = tuple[str, ...] | None
 """The closed set of a label's values; None where a job gives it when it starts (rejection reasons, the version)."""
 
-TOKEN_VARIABLE = "WEIR_METRICS_TOKEN"
 REGISTRY = CollectorRegistry()
 """The series of this process; its own registry, so that no library adds series of its own."""
 
@@ -131,14 +129,14 @@ class HistogramMetric(Metric):
         return collector.of(tuple(labels[name] for name in self.labels))
 
 
-def serve(port: int, address: str = "127.0.0.1") -> int:
+def serve(port: int, address: str = "127.0.0.1", token: str = "") -> int:
     """Serve `/metrics` and `/live` from a daemon thread; port 0 takes a free one. Returns the port.
 
-    Where TOKEN_VARIABLE is set, `/metrics` needs it. Raises OSError when the port is taken.
+    With a `token` only who brings it reads `/metrics`. Raises OSError when the port is taken.
     """
     disable_created_metrics()  # type: ignore[no-untyped-call]  # prometheus_client leaves it untyped
     ProcessCollector(registry=REGISTRY)
     application = answering(LOOP, make_wsgi_app(REGISTRY))
-    server = MetricsServer(address, port, application, token=os.environ.get(TOKEN_VARIABLE, ""))
+    server = MetricsServer(address, port, application, token=token)
     threading.Thread(target=server.serve_forever, name="metrics", daemon=True).start()
     return server.port

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import os
 import socket
 import subprocess
 import sys
@@ -17,7 +16,6 @@ from urllib.request import Request, urlopen
 
 import pytest
 
-from monitoring.instruments import TOKEN_VARIABLE
 from monitoring.liveness import PATH, Loop, answering
 from monitoring.metrics_server import MAX_CONNECTIONS, MAX_REQUEST_BYTES, MAX_SCRAPES, MetricsServer
 from tests.waiting import wait_until
@@ -221,18 +219,3 @@ def test_with_a_token_only_who_brings_it_reads_metrics_and_liveness_answers_ever
         get(server.port, "/metrics", **sent)
     assert get(server.port, **sent) == b"live\n"
     assert get(server.port, "/metrics", Authorization="Bearer secret") == b"m"
-
-
-def test_a_driver_takes_the_token_of_its_environment() -> None:
-    served = [sys.executable, "-c", SERVED]
-    with subprocess.Popen(
-        served, cwd=ROOT, env={**os.environ, TOKEN_VARIABLE: "secret"}, stdout=subprocess.PIPE, stdin=subprocess.PIPE
-    ) as process:
-        try:
-            assert process.stdout is not None
-            port = int(process.stdout.readline())
-            with pytest.raises(HTTPError, match="401"):
-                get(port, "/metrics")
-            assert b"weir_build_info" in get(port, "/metrics", Authorization="Bearer secret")
-        finally:
-            process.kill()
