@@ -1,8 +1,10 @@
-"""`python -m bench.restored`: how long after each disaster of docs/how-to/restore.md the bills are what they were.
+"""`python -m bench.restored FOLDER --events 20000`: how long after a disaster the bills are what they were.
 
-A stack as `weir up` starts it takes events, is backed up in the documented order, and takes a quarter as many more.
-Then it loses its database and tables, its database alone, and its tables alone. The clock of each runs from the loss
-until windows and sessions are equal to those before, row by row, and usage has as many rows.
+A stack as `weir up` starts it takes events, is backed up in the documented order (docs/how-to/restore.md), takes a
+quarter as many more, and is stopped. Then it loses its database and tables, its database alone, and its tables alone.
+The clock of each runs from the loss until windows and sessions are equal to those before, row by row, and the journal
+and usage have as many rows. A call does one part, so that none takes long: the next one goes on in the same FOLDER, and
+the last one writes bench/results/.
 """
 
 from __future__ import annotations
@@ -12,14 +14,13 @@ import os
 import shutil
 import signal
 import subprocess
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import psycopg
 import typer
@@ -27,6 +28,7 @@ from confluent_kafka import Producer
 from deltalake import DeltaTable
 
 from bench.events import records
+from bench.processes import cpu_seconds
 from bench.report import RESULTS, machine
 from bench.stack import apply_catalog, running, weir
 from deployment.stack import Stack, running_stack
@@ -59,60 +61,67 @@ COUNTED = (Table.JOURNAL, Table.USAGE)
 class State:
     """What must be as before: `digests` of all windows and of all sessions, `rows` of the journal and of usage."""
 
-    digests: tuple[str, ...]
-    rows: tuple[int, ...]
+    digests: list[str]
+    rows: list[int]
+
+
+@dataclass(frozen=True)
+class Step:
+    """`cpu_seconds`: of all processes of the stack, and of commands."""
+
+    step: str
+    seconds: float
+    cpu_seconds: float
 
 
 @dataclass(frozen=True)
 class Recovery:
-    """`seconds` from the loss until all was as before, and of its steps; rows as counted then, before minus after."""
+    """`seconds` from the loss until all was as before; rows that were lost are those counted before minus then."""
 
     lost: str
     seconds: float
-    steps: dict[str, float]
+    cpu_seconds: float
+    steps: list[Step]
     journal_rows_lost: int
     usage_rows_lost: int
 
 
 def main(
+    folder: Annotated[Path, typer.Argument(help="Where the stack, its backup and what was measured are.")],
     events: Annotated[int, typer.Option(help="Records before the backup, and a quarter as many after.", min=1_000)],
 ) -> None:
-    """Measure the three disasters one after another, and write them to bench/results/."""
-    with tempfile.TemporaryDirectory(prefix="weir-restored-") as scratch:
-        bench = _Bench(Path(scratch), events)
-        recoveries = bench.run()
-    written = RESULTS / f"restored-{datetime.now(UTC):%Y-%m-%dT%H%M%SZ}.json"
-    document = {
-        "machine": machine(),
-        "events_before_the_backup": events,
-        "events_after_it": events // 4,
-        **bench.sizes,
-        "recoveries": [asdict(recovery) for recovery in recoveries],
-    }
-    written.write_text(json.dumps(document, indent=2) + "\n")
-    typer.echo(written.read_text())
+    """Do the next part: meter and back up, or lose and recover something; the last writes bench/results/."""
+    bench = _Bench(folder, events)
+    state = folder / "state.json"
+    if not state.exists():
+        folder.mkdir(parents=True)
+        state.write_text(json.dumps(bench.metered()))
+        return
+    document = json.loads(state.read_text())
+    before = State(**document.pop("before"))
+    parts = (bench.without_both, bench.without_database, bench.without_tables)
+    recovered = parts[len(document["recoveries"])](before)
+    document["recoveries"].append(asdict(recovered))
+    typer.echo(json.dumps(asdict(recovered), indent=2))
+    state.write_text(json.dumps({"before": asdict(before), **document}))
+    if len(document["recoveries"]) == len(parts):
+        written = RESULTS / f"restored-{datetime.now(UTC):%Y-%m-%dT%H%M%SZ}.json"
+        written.write_text(json.dumps({"machine": machine(), **document}, indent=2) + "\n")
+        typer.echo(f"Written: {written}")
 
 
 class _Bench:
-    def __init__(self, scratch: Path, events: int) -> None:
-        self._data_dir, self._backup = scratch / "weir", scratch / "backup"
+    def __init__(self, folder: Path, events: int) -> None:
+        self._data_dir, self._backup = folder / "weir", folder / "backup"
         self._folders = Folders(self._data_dir)
         self._events, self._runs = events, 0
-        self._options = ("--config", str(scratch / "stack.json"))
-        (scratch / "stack.json").write_text(json.dumps(CONFIG))
+        self._config = folder / "stack.json"
+        self._options = ("--config", str(self._config))
+
+    def metered(self) -> dict[str, Any]:
+        """A stack takes events and is backed up meanwhile: how it ends, and how large it is."""
+        self._config.write_text(json.dumps(CONFIG))
         self._backup.mkdir()
-        self.sizes: dict[str, int] = {}
-
-    def run(self) -> list[Recovery]:
-        before = self._metered()
-        recoveries = []
-        for recover in (self._without_both, self._without_database, self._without_tables):
-            recoveries.append(recover(before))
-            typer.echo(recoveries[-1], err=True)
-        return recoveries
-
-    def _metered(self) -> State:
-        """A stack takes events and is backed up meanwhile; how it ends."""
         with running(self._data_dir, *self._options) as stack:
             apply_catalog(self._data_dir)
             self._send(stack, self._events)
@@ -123,14 +132,18 @@ class _Bench:
             self._send(stack, self._events // 4)
             with psycopg.connect(stack.postgres_url) as database:
                 (size,) = database.execute(_SIZE).fetchone() or (0,)
-            self.sizes = {
+            return {
+                "events_before_the_backup": self._events,
+                "events_after_it": self._events // 4,
                 "database_bytes": size,
                 "dump_bytes": (self._backup / "weir.sql").stat().st_size,
                 "tables_bytes": _bytes(self._folders.tables),
+                "before": asdict(self._state(stack)),
+                "recoveries": [],
             }
-            return self._state(stack)
 
-    def _without_both(self, before: State) -> Recovery:
+    def without_both(self, before: State) -> Recovery:
+        """The database and the tables are lost."""
         clock = _Clock()
         self._restore_database()
         clock.ends("database restored from the dump")
@@ -138,7 +151,8 @@ class _Bench:
         clock.ends("tables copied back")
         return self._goes_on("database and tables", before, clock)
 
-    def _without_database(self, before: State) -> Recovery:
+    def without_database(self, before: State) -> Recovery:
+        """The database is lost."""
         clock = _Clock()
         self._restore_database()
         clock.ends("database restored from the dump")
@@ -146,14 +160,16 @@ class _Bench:
 
     def _goes_on(self, lost: str, before: State, clock: _Clock) -> Recovery:
         with running(self._data_dir, *self._options) as stack:
+            clock.watch(stack)
             clock.ends("all processes started")
             return self._recovered(lost, stack, before, clock, "caught up")
 
-    def _without_tables(self, before: State) -> Recovery:
+    def without_tables(self, before: State) -> Recovery:
+        """The tables are lost while the stack runs: `weir rebuild` needs one."""
         with running(self._data_dir, *self._options) as stack:
             jobs = (Job.BILLING, Job.SESSIONIZATION)
             refusals = {job: _refusals(stack, job) for job in jobs}
-            clock = _Clock()
+            clock = _Clock(stack)
             with _killed(stack):
                 self._restore_tables()
             clock.ends("tables copied back")
@@ -170,7 +186,8 @@ class _Bench:
         _wait_until(lambda: self._state(stack).digests == before.digests, "the bills being equal")
         clock.ends(step)
         journal, usage = (was - now for was, now in zip(before.rows, self._rows(), strict=True))
-        return Recovery(lost, clock.seconds(), clock.steps, journal, usage)
+        seconds, cpu_seconds = (round(sum(of), 1) for of in zip(*clock.taken, strict=True))
+        return Recovery(lost, seconds, cpu_seconds, clock.steps, journal, usage)
 
     def _restore_database(self) -> None:
         """Into a new server, which has another log than the one that was lost."""
@@ -207,28 +224,38 @@ class _Bench:
     def _state(self, stack: Stack) -> State:
         with psycopg.connect(stack.postgres_url) as database:
             digests = [str(row[0]) for query in (_BILLED, _SESSIONS) if (row := database.execute(query).fetchone())]
-        return State(tuple(digests), self._rows())
+        return State(digests, self._rows())
 
     def _has_rows(self, before: State) -> bool:
         return all(now >= was for now, was in zip(self._rows(), before.rows, strict=True))
 
-    def _rows(self) -> tuple[int, ...]:
-        return tuple(DeltaTable(str(self._folders.tables / table)).count() for table in COUNTED)
+    def _rows(self) -> list[int]:
+        return [DeltaTable(str(self._folders.tables / table)).count() for table in COUNTED]
 
 
 class _Clock:
-    def __init__(self) -> None:
-        self._began = self._ended = time.monotonic()
-        self.steps: dict[str, float] = {}
+    """Seconds and CPU-seconds by step, from the loss on."""
+
+    def __init__(self, stack: Stack | None = None) -> None:
+        self._stack = stack
+        self.steps: list[Step] = []
+        self.taken: list[tuple[float, float]] = []
+        self._ended, self._used = time.monotonic(), self._cpu_seconds()
+
+    def watch(self, stack: Stack) -> None:
+        """The stack that was started since the step before."""
+        self._stack = stack
 
     def ends(self, step: str) -> None:
-        """Note what has passed since the step before, or the loss."""
-        now = time.monotonic()
-        self.steps[step] = round(now - self._ended, 1)
-        self._ended = now
+        """Note what has passed since the step before."""
+        now, used = time.monotonic(), self._cpu_seconds()
+        self.taken.append((now - self._ended, used - self._used))
+        self.steps.append(Step(step, *(round(taken, 1) for taken in self.taken[-1])))
+        self._ended, self._used = now, used
 
-    def seconds(self) -> float:
-        return round(self._ended - self._began, 1)
+    def _cpu_seconds(self) -> float:
+        """This process with its ended commands, and the stack."""
+        return sum(os.times()[:4]) + (0.0 if self._stack is None else cpu_seconds(self._stack.supervisor.pid))
 
 
 @contextmanager
