@@ -1,7 +1,7 @@
 """`python -m bench.restored FOLDER --events 20000`: how long after a disaster the bills are what they were.
 
 A stack as `weir up` starts it takes events, is backed up in the documented order (docs/how-to/restore.md), takes a
-quarter as many more, and is stopped. Then it loses its database and tables, its database alone, and its tables alone.
+quarter as many more, and is stopped. Then it loses its database and tables, and its tables alone.
 The clock of each runs from the loss until windows and sessions are equal to those before, row by row, and the journal
 and usage have as many rows. A call does one part, so that none takes long: the next one goes on in the same FOLDER, and
 the last one writes bench/results/.
@@ -99,7 +99,7 @@ def main(
         return
     document = json.loads(state.read_text())
     before = State(**document.pop("before"))
-    parts = (bench.without_both, bench.without_database, bench.without_tables)
+    parts = (bench.without_both, bench.without_tables)
     recovered = parts[len(document["recoveries"])](before)
     document["recoveries"].append(asdict(recovered))
     typer.echo(json.dumps(asdict(recovered), indent=2))
@@ -149,20 +149,10 @@ class _Bench:
         clock.ends("database restored from the dump")
         self._restore_tables()
         clock.ends("tables copied back")
-        return self._goes_on("database and tables", before, clock)
-
-    def without_database(self, before: State) -> Recovery:
-        """The database is lost."""
-        clock = _Clock()
-        self._restore_database()
-        clock.ends("database restored from the dump")
-        return self._goes_on("database", before, clock)
-
-    def _goes_on(self, lost: str, before: State, clock: _Clock) -> Recovery:
         with running(self._data_dir, *self._options) as stack:
             clock.watch(stack)
             clock.ends("all processes started")
-            return self._recovered(lost, stack, before, clock, "caught up")
+            return self._recovered("database and tables", stack, before, clock, "caught up")
 
     def without_tables(self, before: State) -> Recovery:
         """The tables are lost while the stack runs: `weir rebuild` needs one."""

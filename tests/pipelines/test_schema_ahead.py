@@ -20,13 +20,16 @@ MODULES = (
     *("webhooks", "api/test_reader.py", "dashboard/test_scope.py"),
 )
 
+MIGRATE = "not older_release and not second_migration"
+"""Tests that migrate by themselves: this version's migrations do not end at that schema."""
+
 
 @pytest.mark.long
 @pytest.mark.timeout(1_800)
 @pytest.mark.parametrize("module", MODULES)
 def test_its_tests_pass_on_the_schema_of_the_next_release(module: str) -> None:
     ended = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", f"tests/{module}"],
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", MIGRATE, f"tests/{module}"],
         cwd=ROOT,
         env={**os.environ, "WEIR_TESTS_AHEAD": "1"},
         capture_output=True,

@@ -14,6 +14,8 @@ import psycopg
 from alembic.script import ScriptDirectory
 from psycopg import sql
 
+from jobs.runtime.postgres.relations import VERSION_TABLE
+
 if TYPE_CHECKING:
     from jobs.runtime.postgres.downgrade import Use
 
@@ -34,6 +36,10 @@ _BODY = """
 DECLARE
     found text[] := '{{}}';
 BEGIN
+    IF NOT EXISTS (SELECT FROM {version} WHERE version_num = {head}) THEN
+        -- Somebody has changed the schema since, and left this answer.
+        RETURN {undeclared};
+    END IF;
     IF newest <> ALL ({runs}) THEN
         RETURN {changed};
     END IF;
@@ -91,5 +97,10 @@ def _body(scripts: ScriptDirectory, uses: Iterable[Use]) -> sql.Composable:
         if (before := [newest for newest, later in runs.items() if use.revision in later])
     ]
     return sql.SQL(_BODY).format(
-        runs=sql.Literal(list(runs)), changed=sql.Literal(CHANGED), uses=sql.SQL("\n").join(found)
+        version=sql.Identifier(VERSION_TABLE),
+        head=sql.Literal(next(iter(runs))),
+        undeclared=sql.Literal(UNDECLARED),
+        runs=sql.Literal(list(runs)),
+        changed=sql.Literal(CHANGED),
+        uses=sql.SQL("\n").join(found),
     )
