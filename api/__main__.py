@@ -5,7 +5,8 @@ WEIR_API_PORT (8080), WEIR_API_MAX_LAG_SECONDS (86400), WEIR_API_ACCOUNT_ATTRIBU
 WEIR_API_REQUESTS_PER_SECOND and WEIR_API_EVENTS_PER_MINUTE (of each key without limits of its own; 0: none),
 WEIR_API_OIDC_ISSUER, WEIR_API_OIDC_AUDIENCE, WEIR_API_OIDC_ACCOUNTS_CLAIM (weir_accounts) and
 WEIR_API_OIDC_SCOPES_CLAIM (scope) of the identity provider whose tokens are taken (unset: none),
-WEIR_METRICS_HOST (127.0.0.1) and WEIR_METRICS_PORT (0: any that is free).
+WEIR_METRICS_HOST (127.0.0.1), WEIR_METRICS_PORT (0: any that is free) and WEIR_METRICS_TOKEN (which a scrape must
+bring; unset: none).
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from monitoring.metrics import API
 HOST_VARIABLE, PORT_VARIABLE = "WEIR_API_HOST", "WEIR_API_PORT"
 ANY_HOST, DEFAULT_PORT = "0.0.0.0", "8080"
 METRICS_HOST_VARIABLE, METRICS_PORT_VARIABLE = "WEIR_METRICS_HOST", "WEIR_METRICS_PORT"
+METRICS_TOKEN_VARIABLE = "WEIR_METRICS_TOKEN"
 THIS_MACHINE, ANY_FREE_PORT = "127.0.0.1", "0"
 
 
@@ -51,7 +53,7 @@ def serve_metrics(environment: Mapping[str, str]) -> None:
     port = port_in(environment, METRICS_PORT_VARIABLE, ANY_FREE_PORT)
     init_labels(API, reasons=(*Reason, FORBIDDEN))
     try:
-        instruments.serve(port, host)
+        instruments.serve(port, host, environment.get(METRICS_TOKEN_VARIABLE, ""))
     except OSError as error:
         raise CannotRun(f"Metrics cannot be served at {host}:{port} ({METRICS_PORT_VARIABLE}): {error}.") from error
 

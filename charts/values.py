@@ -73,6 +73,8 @@ class PodMonitor(Part):
     enabled: bool
     labels: Labels
     interval: Annotated[str, Field(pattern=r"^[1-9][0-9]*(ms|s|m)$")]
+    token_secret: Name
+    token_key: Key
 
 
 class PrometheusRule(Part):

@@ -73,7 +73,7 @@ def _run(name: str, config_file: Path | None) -> ExitStatus:
     (log_as_json if where.submitted else log_for_people)()
     reasons, meters = [reason.value for reason in Reason], [meter.name for meter in config.declared]
     init_labels(name, reasons=reasons, meters=meters, version=version("weir"))
-    serve(where.metrics_port, where.metrics_host)
+    serve(where.metrics_port, where.metrics_host, where.metrics_token)
     try:
         run(job, config, where, MachineClock())
     except Fenced as error:

@@ -236,4 +236,17 @@ GROWING = {Table.PRICES: ("terms",)}
 
 SCHEMA_VERSIONS = {Table.JOURNAL: 5, Table.USAGE: 5, Table.ACCOUNTS: 4, Table.PRICES: 3}
 """One more whenever a table gets columns (nullable ones: older rows have none). 1: those of 0.1.0, which kept no
-version. A table says which it has; a program adds what an older one lacks, and refuses a newer one."""
+version. A table says which it has; a program adds what an older one lacks, and refuses a newer one, unless that says
+that the program may write it, too (EXPANSIONS)."""
+
+EXPANSIONS: dict[Table, frozenset[int]] = {}
+"""Versions that only add columns which may be null in any row, also in later ones, as they are in rows from before: the
+release before goes on writing where this one has been. A version that is not here ends what older ones may write."""
+
+
+def compatible_from(table: Table) -> int:
+    """The oldest version whose programs may write such a table beside this version's."""
+    version = SCHEMA_VERSIONS[table]
+    while version in EXPANSIONS.get(table, ()):
+        version -= 1
+    return version

@@ -129,13 +129,14 @@ class HistogramMetric(Metric):
         return collector.of(tuple(labels[name] for name in self.labels))
 
 
-def serve(port: int, address: str = "127.0.0.1") -> int:
+def serve(port: int, address: str = "127.0.0.1", token: str = "") -> int:
     """Serve `/metrics` and `/live` from a daemon thread; port 0 takes a free one. Returns the port.
 
-    Raises OSError when it is taken.
+    With a `token` only who brings it reads `/metrics`. Raises OSError when the port is taken.
     """
     disable_created_metrics()  # type: ignore[no-untyped-call]  # prometheus_client leaves it untyped
     ProcessCollector(registry=REGISTRY)
-    server = MetricsServer(address, port, answering(LOOP, make_wsgi_app(REGISTRY)))
+    application = answering(LOOP, make_wsgi_app(REGISTRY))
+    server = MetricsServer(address, port, application, token=token)
     threading.Thread(target=server.serve_forever, name="metrics", daemon=True).start()
     return server.port

@@ -1,11 +1,14 @@
 """The HTTP server of a driver's metrics and liveness. Anybody may connect, so everything that it uses is bounded.
 
+With a token only who has it reads metrics; liveness answers everybody.
+
 A thread serves one connection. When all threads are taken, the oldest connection is closed for the newest: a client
 that sends its request at once is answered, however many others are silent.
 """
 
 from __future__ import annotations
 
+import hmac
 import socket
 import sys
 import threading
@@ -53,8 +56,11 @@ class MetricsServer(ThreadingMixIn, TCPServer):
         max_connections: int = MAX_CONNECTIONS,
         max_scrapes: int = MAX_SCRAPES,
         timeout_seconds: float = TIMEOUT_SECONDS,
+        token: str = "",
     ) -> None:
+        """`token`: what a scrape must bring (`Authorization: Bearer …`); empty: nothing."""
         self.application = application
+        self._authorization = f"Bearer {token}".encode() if token else b""
         self.client_timeout_seconds = timeout_seconds
         self.scrapes = threading.BoundedSemaphore(max_scrapes)
         self._free_threads = threading.BoundedSemaphore(max_connections)
@@ -67,6 +73,11 @@ class MetricsServer(ThreadingMixIn, TCPServer):
     def port(self) -> int:
         """The port that it listens on."""
         return int(self.server_address[1])
+
+    def lets_read(self, authorization: str) -> bool:
+        """Whether a scrape with this header is answered."""
+        given = authorization.encode(errors="replace")
+        return not self._authorization or hmac.compare_digest(given, self._authorization)
 
     def process_request(self, request: Any, client_address: Any) -> None:
         """Serve a connection in a thread of its own, if need be that of the oldest connection."""
@@ -133,6 +144,9 @@ class _Request(BaseHTTPRequestHandler):
         """Answer with what the application says; with 503 if too many scrapes run."""
         if self._path() == PATH:
             self._send(*self._answer())
+        elif not self.server.lets_read(self.headers.get("Authorization", "")):
+            refused = [("Content-Type", "text/plain"), ("WWW-Authenticate", "Bearer")]
+            self._send("401 Unauthorized", refused, b"metrics need the token\n")
         elif self.server.scrapes.acquire(blocking=False):
             self.server.set_replaceable(self.connection, is_replaceable=False)
             try:

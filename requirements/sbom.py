@@ -1,9 +1,9 @@
 """Writes the software bill of materials, from the lock files: `python requirements/sbom.py build/weir.cdx.json`.
 
-CycloneDX 1.6, as JSON: the Python packages of the image with the digests that pip accepts, the jars with the digest
-that `laptop/jars.py` demands, and the base image. It is written here, because cyclonedx-python-lib would bring seven
-packages into the lock for a list of names, versions and digests. It has no time and no random serial number: the same
-lock files give the same bytes.
+CycloneDX 1.6, as JSON: the Python packages of the image with the digests that pip accepts and the licences that they
+name, the jars with the digest that `laptop/jars.py` demands, and the base image. It is written here, because
+cyclonedx-python-lib would bring seven packages into the lock for a list of names, versions and digests. It has no time
+and no random serial number: the same lock files give the same bytes where these packages are installed (`make setup`).
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import re
 import sys
 import tomllib
 import uuid
+from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -41,6 +42,7 @@ def packages(text: str) -> list[Component]:
             "name": name,
             "version": version,
             "purl": f"pkg:pypi/{name.lower().replace('_', '-')}@{quote(version)}",
+            **({"licenses": named} if (named := licenses(name, version)) else {}),
             "properties": [
                 {"name": "weir:accepted-sha256", "value": digest}
                 for digest in re.findall(r"sha256:([0-9a-f]{64})", hashes)
@@ -48,6 +50,23 @@ def packages(text: str) -> list[Component]:
         }
         for name, version, hashes in PACKAGE.findall(text)
     ]
+
+
+def licenses(name: str, version: str) -> list[dict[str, Any]]:
+    """What the installed package of this version says of its licence; empty where another version is, or none."""
+    try:
+        found = distribution(name)
+    except PackageNotFoundError:
+        return []
+    if found.version != version:
+        return []
+    if expression := found.metadata.get("License-Expression"):
+        return [{"expression": expression}]
+    classified = [text for text in found.metadata.get_all("Classifier") or () if text.startswith("License :: ")]
+    names = sorted({text.rpartition(" :: ")[2] for text in classified} - {"OSI Approved"})
+    # Some have the whole text there: its first line is the name.
+    names = names or (found.metadata.get("License") or "").strip().splitlines()[:1]
+    return [{"license": {"name": each}} for each in names]
 
 
 def jars(text: str) -> list[Component]:

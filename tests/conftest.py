@@ -24,6 +24,7 @@ from laptop.database import embedded_database
 from laptop.jars import connector_jars
 from tests.few_in_ci import leave_to_long
 from tests.job_roles import make_job_roles, take_as_the_role
+from tests.next_release import AHEAD, migrate_ahead
 from tests.ports import claim_ports
 
 # How long one example takes says how busy the machine is, and nothing about the rule.
@@ -79,6 +80,8 @@ def postgres_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     with embedded_database(tmp_path_factory.mktemp("postgres"), timeout_seconds=120) as url:
         make_job_roles(url)
         migrate(url)
+        if AHEAD:
+            migrate_ahead(url)
         with psycopg.connect(_named(url, "postgres"), autocommit=True) as server:
             # A template nobody connects to: making a test's database from it takes 30 ms, not a migration.
             server.execute(f"CREATE DATABASE {TEMPLATE} TEMPLATE weir")

@@ -28,6 +28,11 @@ class Environment(BaseModel):
     jars: Path = Field(description="Folder of Spark's connectors.")
     metrics_host: str = Field(default="127.0.0.1", description="Address on which the driver serves `/metrics`.")
     metrics_port: int = Field(default=0, ge=0, le=65_535, description="Its port; 0: any that is free.")
+    metrics_token: str = Field(
+        default="",
+        repr=False,
+        description="What a reader of `/metrics` must bring (`Authorization: Bearer …`), if anything.",
+    )
     erasure_keys: str = Field(
         default="", repr=False, description="Secrets of `weir forget`, separated by commas, the newest first."
     )

@@ -10,7 +10,13 @@ from typing import Any
 import pytest
 import yaml
 
-from api.__main__ import ANY_HOST, METRICS_HOST_VARIABLE, METRICS_PORT_VARIABLE, PORT_VARIABLE
+from api.__main__ import (
+    ANY_HOST,
+    METRICS_HOST_VARIABLE,
+    METRICS_PORT_VARIABLE,
+    METRICS_TOKEN_VARIABLE,
+    PORT_VARIABLE,
+)
 from api.app import LIVE, OPENMETER, OPENMETER_V3, OWN, READY
 from api.events import ACCOUNT_ATTRIBUTE
 from api.ingestion_lag import MAX_LAG_SECONDS
@@ -426,6 +432,22 @@ def test_monitors_carry_the_labels_that_select_them() -> None:
     assert of_kind(objects, "ConfigMap")["weir-grafana"]["metadata"]["labels"]["grafana_dashboard"] == "1"
     (endpoint,) = of_kind(objects, "PodMonitor")["weir"]["spec"]["podMetricsEndpoints"]
     assert (endpoint["port"], endpoint["honorLabels"]) == ("metrics", True)
+
+
+def test_with_a_token_drivers_and_the_api_ask_for_it_monitors_bring_it_and_executors_have_none() -> None:
+    objects = render("production.yaml", values={"podMonitor": {"tokenSecret": "metrics", "tokenKey": "of-metrics"}})
+    asked = {
+        name
+        for name, spec in pod_specs(objects).items()
+        for container in spec["containers"]
+        if variables({"env": [], **container}).get(METRICS_TOKEN_VARIABLE) == secret_key("metrics", "of-metrics")
+    }
+    assert {name for name in asked if not name.endswith(" driver")} == {"Deployment/weir-api"}
+    assert {f"SparkApplication/weir-{job} driver" for job in set(Job) - {Job.ANALYTICS}} <= asked
+    for monitor in of_kind(objects, "PodMonitor").values():
+        (endpoint,) = monitor["spec"]["podMetricsEndpoints"]
+        assert endpoint["authorization"] == {"credentials": {"name": "metrics", "key": "of-metrics"}}
+    assert METRICS_TOKEN_VARIABLE not in str(render("production.yaml"))
 
 
 def rules_of(values: dict[str, Any], release: str = "weir") -> Any:

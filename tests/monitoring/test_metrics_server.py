@@ -90,10 +90,10 @@ def serving() -> Iterator[Serve]:
     """Starts servers of an application, whose clients have so many seconds."""
     with ExitStack() as stack:
 
-        def serve(application: Any, timeout_seconds: float = 60, **limits: int) -> MetricsServer:
+        def serve(application: Any, timeout_seconds: float = 60, token: str = "", **limits: int) -> MetricsServer:
             answer = answering(Loop(), application)
             server = stack.enter_context(
-                MetricsServer("127.0.0.1", 0, answer, timeout_seconds=timeout_seconds, **limits)
+                MetricsServer("127.0.0.1", 0, answer, timeout_seconds=timeout_seconds, token=token, **limits)
             )
             thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
             thread.start()
@@ -206,3 +206,16 @@ def test_a_refused_thread_does_not_reduce_the_limit(serving: Serve, monkeypatch:
                 assert connection.recv(1) == b""
     monkeypatch.setattr(threading.Thread, "start", start)
     assert get(server.port) == b"live\n"
+
+
+@pytest.mark.parametrize(
+    "sent", [{}, {"Authorization": "Bearer another"}, {"Authorization": "secret"}, {"Authorization": "Bearer sécret"}]
+)
+def test_with_a_token_only_who_brings_it_reads_metrics_and_liveness_answers_everybody(
+    serving: Serve, sent: dict[str, str]
+) -> None:
+    server = serving(page(b"m"), token="secret")
+    with pytest.raises(HTTPError, match="401"):
+        get(server.port, "/metrics", **sent)
+    assert get(server.port, **sent) == b"live\n"
+    assert get(server.port, "/metrics", Authorization="Bearer secret") == b"m"

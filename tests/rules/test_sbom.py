@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import runpy
+from collections import Counter
 from typing import Any
 
 import pytest
@@ -27,6 +28,17 @@ def test_every_package_of_the_image_is_listed_with_all_digests_that_pip_accepts(
     assert {(each["name"], each["version"]) for each in found} == pins
     digests = [entry["value"] for each in found for entry in each["properties"]]
     assert sorted(digests) == sorted(re.findall(r"--hash=sha256:([0-9a-f]{64})", IMAGE_LOCK))
+
+
+def test_every_package_of_the_image_has_the_licence_that_it_names() -> None:
+    """As far as this Python has it: of some packages another one has another version."""
+    found = {(each["name"], each["version"]): each.get("licenses", []) for each in components("pypi")}
+    versions = Counter(name for name, _ in found)
+    assert [name for (name, _), named in found.items() if not named and versions[name] == 1] == []
+    assert {name for (name, _), named in found.items() if named} == set(versions)
+    (pyspark,) = (named for (name, _), named in found.items() if name == "pyspark")
+    assert pyspark[0]["license"]["name"].startswith("Apache")
+    assert SBOM["licenses"]("pyspark", "0.0.1") == SBOM["licenses"]("no-such-package", "1") == []
 
 
 def test_every_jar_is_listed_once_with_its_digest_and_its_class_paths() -> None:

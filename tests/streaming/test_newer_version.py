@@ -20,7 +20,7 @@ from jobs.retention.days import Retention
 from jobs.runtime import run
 from jobs.runtime.clock import MachineClock
 from jobs.runtime.delta.compaction import compact
-from jobs.runtime.delta.growth import SCHEMA_VERSION
+from jobs.runtime.delta.growth import COMPATIBLE_FROM, SCHEMA_VERSION
 from jobs.runtime.delta.table import DeltaWriter, committing
 from jobs.runtime.environment import Environment
 from jobs.runtime.errors import Refused
@@ -37,7 +37,7 @@ OLD_EXIT = {"job": "joins", "how": "crashed", "reason": "", "ended_at": datetime
 def written_by_a_newer_version(tables: Path, table: Table, job: str, epoch: int = 1) -> int:
     """A table as a newer version leaves it; its version in Delta's log."""
     made = DeltaWriter(str(tables), table, job, epoch).table
-    newer = committing({SCHEMA_VERSION: SCHEMA_VERSIONS[table] + 1})
+    newer = committing(dict.fromkeys((SCHEMA_VERSION, COMPATIBLE_FROM), SCHEMA_VERSIONS[table] + 1))
     write_deltalake(made, pa.schema(made.schema().to_arrow()).empty_table(), mode="append", commit_properties=newer)
     return version_of(tables, table)
 

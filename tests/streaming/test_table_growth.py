@@ -21,12 +21,13 @@ from deltalake import DeltaTable, Schema, write_deltalake
 from pyspark.sql import SparkSession
 
 from jobs.joins.catalog import Catalog
-from jobs.runtime.delta.growth import SCHEMA_VERSION
+from jobs.runtime.delta.growth import COMPATIBLE_FROM, SCHEMA_VERSION
 from jobs.runtime.delta.position import Position
 from jobs.runtime.delta.table import LSN, DeltaWriter, committing
 from jobs.runtime.errors import Fenced, Refused
 from jobs.streams import (
     AUTHOR,
+    EXPANSIONS,
     GROWING,
     JOURNAL,
     PRICES,
@@ -36,6 +37,7 @@ from jobs.streams import (
     USAGE,
     CatalogTopic,
     Table,
+    compatible_from,
 )
 from metering.instants import EPOCH, rfc3339
 from metering.vocabulary import Disposition, EventType
@@ -206,7 +208,8 @@ def test_a_table_with_a_foreign_schema_is_refused(tmp_path: Path, column: pa.Fie
 def test_a_table_of_a_newer_version_is_refused_before_anything_is_written(tmp_path: Path) -> None:
     DeltaWriter(str(tmp_path), Table.JOURNAL, "job", 1)
     table = DeltaTable(f"{tmp_path}/journal")
-    newer = committing({SCHEMA_VERSION: SCHEMA_VERSIONS[Table.JOURNAL] + 1})
+    later = SCHEMA_VERSIONS[Table.JOURNAL] + 1
+    newer = committing({SCHEMA_VERSION: later, COMPATIBLE_FROM: later})
     write_deltalake(table, pa.schema(table.schema().to_arrow()).empty_table(), mode="append", commit_properties=newer)
     version = DeltaTable(f"{tmp_path}/journal").version()
     with pytest.raises(Refused, match=r"has version 6 of its schema and this program knows 5: .* install that version"):
@@ -217,7 +220,43 @@ def test_a_table_of_a_newer_version_is_refused_before_anything_is_written(tmp_pa
 @pytest.mark.parametrize("table", list(Table))
 def test_a_table_records_the_version_of_its_schema(tmp_path: Path, table: Table) -> None:
     DeltaWriter(str(tmp_path), table, "job", 1)
-    assert DeltaTable(f"{tmp_path}/{table}").transaction_version(SCHEMA_VERSION) == SCHEMA_VERSIONS[table]
+    made = DeltaTable(f"{tmp_path}/{table}")
+    assert made.transaction_version(SCHEMA_VERSION) == SCHEMA_VERSIONS[table]
+    assert made.transaction_version(COMPATIBLE_FROM) == compatible_from(table)
+
+
+@pytest.mark.parametrize(
+    ("declared", "oldest"), [((), 9), ((9,), 8), ((8,), 9), ((8, 9), 7)], ids=["none", "newest", "an earlier", "both"]
+)
+def test_older_versions_may_write_as_far_back_as_each_version_since_then_only_adds(
+    monkeypatch: pytest.MonkeyPatch, declared: tuple[int, ...], oldest: int
+) -> None:
+    monkeypatch.setitem(SCHEMA_VERSIONS, Table.USAGE, 9)
+    monkeypatch.setitem(EXPANSIONS, Table.USAGE, frozenset(declared))
+    assert compatible_from(Table.USAGE) == oldest
+
+
+@pytest.mark.parametrize("table", [Table.JOURNAL, Table.USAGE])
+def test_the_release_before_writes_on_where_this_one_only_added_columns_and_this_one_goes_on_from_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, table: Table
+) -> None:
+    version = SCHEMA_VERSIONS[table]
+
+    def newer_writes(epoch: int) -> None:
+        with monkeypatch.context() as newer:
+            newer.setitem(SCHEMA_VERSIONS, table, version + 1)
+            newer.setitem(EXPANSIONS, table, frozenset({version + 1}))
+            newer.setitem(SCHEMAS, table, SCHEMAS[table].append(pa.field("added", pa.string())))
+            append(DeltaWriter(str(tmp_path), table, "job", epoch), table, added="by the newer")
+
+    newer_writes(1)
+    append(DeltaWriter(str(tmp_path), table, "job", 2), table)
+    between = DeltaTable(f"{tmp_path}/{table}")
+    assert between.transaction_version(SCHEMA_VERSION) == version + 1
+    assert between.transaction_version(COMPATIBLE_FROM) == version
+    newer_writes(3)
+    rows = DeltaTable(f"{tmp_path}/{table}").to_pyarrow_table(columns=["lsn", "added"]).sort_by("lsn").to_pylist()
+    assert [(row["lsn"], row["added"]) for row in rows] == [(1, "by the newer"), (2, None), (3, "by the newer")]
 
 
 def test_a_change_of_columns_is_a_new_version_of_the_schema() -> None:

@@ -86,6 +86,19 @@ verify-full
 {{ include "weir.runsPostgres" . | empty | ternary .Values.postgres.existingSecret (include "weir.quickstartSecret" .) }}
 {{- end }}
 
+{{/* What who reads metrics must bring, if anything. */}}
+{{- define "weir.metricsTokenEnv" -}}
+{{- with .Values.podMonitor }}
+{{- if .tokenSecret }}
+- name: WEIR_METRICS_TOKEN
+  valueFrom:
+    secretKeyRef:
+      name: {{ .tokenSecret }}
+      key: {{ .tokenKey }}
+{{- end }}
+{{- end }}
+{{- end }}
+
 {{/* Where Kafka is, which programs want to know that never speak to it. */}}
 {{- define "weir.kafkaPlace" -}}
 - name: WEIR_KAFKA_BOOTSTRAP

@@ -87,6 +87,7 @@
   value: "8090"
 - name: WEIR_METRICS_HOST
   value: 0.0.0.0
+{{- include "weir.metricsTokenEnv" .root }}
 {{- end }}
 {{ include "weir.tablesEnv" .root }}
 {{- end }}

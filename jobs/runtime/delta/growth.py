@@ -1,7 +1,7 @@
 """A table keeps the columns that it was created with, and gains the nullable ones that this version adds.
 
-The version of its schema stands in its log. A program that knows only older versions must not write: it would leave
-columns empty that the newer one relies on.
+The version of its schema stands in its log, and since which version programs may write beside those columns. One that
+knows only older versions must not: it would leave columns empty that the newer one relies on.
 """
 
 from __future__ import annotations
@@ -15,10 +15,19 @@ SCHEMA_VERSION = "schema"
 """The transaction with the version of a table's schema (`streams.SCHEMA_VERSIONS`)."""
 
 
+COMPATIBLE_FROM = "schema.compatible_from"
+"""The transaction with the oldest version whose programs may write a table (`streams.compatible_from`)."""
+
+
+def stored_version(table: DeltaTable) -> int:
+    """The version of its schema; 1 for a table of 0.1.0, which kept none."""
+    return table.transaction_version(SCHEMA_VERSION) or 1
+
+
 def refuse_newer(table: DeltaTable, known: int) -> None:
-    """Raises Refused for a table whose schema has a later version than the `known` one."""
-    found = table.transaction_version(SCHEMA_VERSION) or 1
-    if found > known:
+    """Raises Refused for a table of a later schema than the `known` one, unless that says that both may write it."""
+    found = stored_version(table)
+    if found > known and (table.transaction_version(COMPATIBLE_FROM) or found) > known:
         raise Refused(
             f"{table.table_uri} has version {found} of its schema and this program knows {known}: a newer version of "
             "Weir wrote it; install that version again"

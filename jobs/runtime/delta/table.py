@@ -15,13 +15,20 @@ from deltalake import CommitProperties, DeltaTable, Field, PostCommitHookPropert
 from deltalake.exceptions import CommitFailedError, TableNotFoundError
 from obstore.exceptions import AlreadyExistsError
 
-from jobs.runtime.delta.growth import SCHEMA_VERSION, missing_columns, refuse_newer, with_stored_columns
+from jobs.runtime.delta.growth import (
+    COMPATIBLE_FROM,
+    SCHEMA_VERSION,
+    missing_columns,
+    refuse_newer,
+    stored_version,
+    with_stored_columns,
+)
 from jobs.runtime.delta.known_commit import KnownCommit, Log
 from jobs.runtime.delta.new_files import LOG_DATE, Folder, NewFile
 from jobs.runtime.delta.object_store import PATIENCE, Patience, storage_options, store_of
 from jobs.runtime.delta.parquet import OF_FEW_ROWS
 from jobs.runtime.errors import Fenced, Outrun, Refused
-from jobs.streams import GROWING, SCHEMA_VERSIONS, SCHEMAS, Table
+from jobs.streams import GROWING, SCHEMA_VERSIONS, SCHEMAS, Table, compatible_from
 
 log = structlog.get_logger()
 
@@ -112,7 +119,7 @@ class DeltaWriter:
         `declared`: columns that a configuration adds to those of the table's schema.
         """
         self.path = f"{tables}/{table}"
-        self._version = SCHEMA_VERSIONS[table]
+        self._version, self._oldest_writer = SCHEMA_VERSIONS[table], compatible_from(table)
         self._growing = GROWING.get(table, ())
         of_table = [field for field in SCHEMAS[table] if field.name not in self._growing]
         self._schema = pa.schema([*of_table, *declared])
@@ -154,7 +161,7 @@ class DeltaWriter:
             taken[REMOVED] = 0
         missing = missing_columns(self._table, self._schema)
         if not missing:
-            taken[SCHEMA_VERSION] = self._version
+            taken |= self._schema_transactions()
         # Also when the epoch is taken again: a commit of mine that is still on its way cannot arrive after this one.
         self._write(self._stored.empty_table(), taken)
         self.known.update({self._epoch: epoch, LSN: next_lsn})
@@ -174,10 +181,16 @@ class DeltaWriter:
             self._table.alter.set_table_properties(
                 self._settings, commit_properties=committing(self._fence()), post_commithook_properties=AFTER_COMMIT
             )
-        if self._table.transaction_version(SCHEMA_VERSION) != self._version:
+        if (self._table.transaction_version(SCHEMA_VERSION) or 0) < self._version:
             # Last: a driver that is killed before leaves a table that still has to grow.
             self._stored = pa.schema(self._table.schema().to_arrow())
-            self._write(self._stored.empty_table(), {**self._fence(), SCHEMA_VERSION: self._version})
+            self._write(self._stored.empty_table(), {**self._fence(), **self._schema_transactions()})
+
+    def _schema_transactions(self) -> dict[str, int]:
+        """What the log says of the schema: nothing new where a newer version has written it, which is read as well."""
+        if stored_version(self._table) > self._version:
+            return {}
+        return {SCHEMA_VERSION: self._version, COMPATIBLE_FROM: self._oldest_writer}
 
     def grow_for(self, rows: pa.Table) -> None:
         """Add the columns of GROWING that these rows have a value in, before they are committed."""

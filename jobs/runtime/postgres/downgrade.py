@@ -15,8 +15,9 @@ from alembic.util import CommandError
 
 from jobs.runtime.errors import Refused
 from jobs.runtime.postgres.job_roles import remove_policies
+from jobs.runtime.postgres.migrator import migrator
+from jobs.runtime.postgres.older_releases import withdraw
 from jobs.runtime.postgres.ownership import HOLDS_LOCK
-from jobs.runtime.postgres.schema import migrator
 
 OLDEST = "0037"
 """Further back tables lose what later ones need."""
@@ -28,7 +29,10 @@ SELECT string_agg(job, ', ' ORDER BY job) FROM jobs JOIN pg_locks ON pid = owner
 
 @dataclass(frozen=True)
 class Use:
-    """What a version before `revision` would bill or read wrongly: `found` is true while it is there."""
+    """What a version before `revision` would bill or read wrongly: `found` is true while it is there.
+
+    It refuses a downgrade, and the start of such a version on this schema (`older_releases`).
+    """
 
     revision: str
     found: str
@@ -390,6 +394,7 @@ def downgrade(url: str, revision: str, newest_batch: datetime | None = None) -> 
             row[0] for loss in LOSSES if loss.revision in reached and (row := driver.execute(loss.found).fetchone())
         ]
         remove_policies(driver, config.attributes["schema"])
+        withdraw(driver, config.attributes["schema"])
         command.downgrade(config, revision)
     return lost
 

@@ -44,10 +44,15 @@ def ensure_reader(connection: psycopg.Connection[Any], schema: str, password: st
         connection.execute(sql.SQL("GRANT SELECT ON {} TO {}").format(shown, role))
     # For other users of this role: the dashboard's own sessions do not need it.
     set_path(connection, ROLE, schema)
+    set_reader_password(connection, password)
+
+
+def set_reader_password(connection: psycopg.Connection[Any], password: str | None) -> None:
+    """Let `weir_dashboard`, which is there, log in with it; without one nothing changes."""
     if password:
         # Hashed here, as the server's log may hold every statement.
         secret = connection.pgconn.encrypt_password(password.encode(), ROLE.encode(), b"scram-sha-256").decode()
-        connection.execute(sql.SQL("ALTER ROLE {} LOGIN PASSWORD {}").format(role, sql.Literal(secret)))
+        connection.execute(sql.SQL("ALTER ROLE {} LOGIN PASSWORD {}").format(sql.Identifier(ROLE), sql.Literal(secret)))
 
 
 def role_exists_or_is_made(connection: psycopg.Connection[Any], role: str) -> bool:

@@ -1,38 +1,36 @@
-"""The Postgres schema: migrated once, by the first to start, and checked by every application."""
+"""The Postgres schema: migrated once, by the first to start, and checked by every application that writes.
+
+A version runs on its own schema, and on a newer one where that lets it (`older_releases`).
+"""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
-from typing import Any
 
 import psycopg
+import structlog
 from alembic import command
-from alembic.config import Config
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
-from sqlalchemy import Connection, Engine, create_engine, text
+from sqlalchemy import Connection, text
 from sqlalchemy.exc import DBAPIError
-from sqlalchemy.pool import NullPool
 
 from jobs.runtime.errors import Refused
 from jobs.runtime.postgres.address import SCHEMA_VARIABLE, in_schema, schema_of
 from jobs.runtime.postgres.api_reader import ensure_api_reader
+from jobs.runtime.postgres.downgrade import USES
 from jobs.runtime.postgres.job_roles import grant_to_jobs
-from jobs.runtime.postgres.own_schema import place, prepare_move
-from jobs.runtime.postgres.reader_role import ensure_reader
-from jobs.runtime.postgres.session import CONNECT_TIMEOUT_SECONDS
+from jobs.runtime.postgres.migrator import LOCK_TIMEOUT, MIGRATIONS, alembic_config, driver_of, engine, migrator
+from jobs.runtime.postgres.older_releases import publish, refusal
+from jobs.runtime.postgres.reader_role import ensure_reader, set_reader_password
 
-MIGRATIONS = Path(__file__).with_name("migrations")
+__all__ = ["MIGRATIONS", "migrate", "migrator", "refuse_other_schema", "schema_is_current", "schema_problem"]
+
 MIGRATION_ATTEMPTS = 5
 PAUSE_SECONDS = 1.0
-LOCK_TIMEOUT = "20s"
-"""Longer than a driver that hangs in a transaction lasts (`ownership.IDLE_IN_TRANSACTION_LIMIT`)."""
 _CONTENDED = (psycopg.errors.DeadlockDetected, psycopg.errors.LockNotAvailable)
-MIGRATION_LOCK = 0x57656972
-"""Key of the advisory lock that lets one process migrate at a time: "Weir" in ASCII."""
+
+log = structlog.get_logger()
 
 
 def migrate(
@@ -43,9 +41,10 @@ def migrate(
 ) -> None:
     """Bring the schema to this version's, in one transaction: wholly or not at all; nothing to do is no error.
 
-    `url` is anything libpq takes, and names Weir's own schema as `address.in_schema` says; with `reader_password` the
-    dashboard's role may log in. Raises `sqlalchemy.exc.DBAPIError` or `psycopg.Error` when the server or a step
-    refuses, Refused where the schema cannot be used.
+    A newer version's schema that lets this version run stays as it is. `url` is anything libpq takes, and names Weir's
+    own schema as `address.in_schema` says; with `reader_password` the dashboard's role may log in. Raises
+    `sqlalchemy.exc.DBAPIError` or `psycopg.Error` when the server or a step refuses, Refused where the schema cannot be
+    used.
 
     Drivers that run meanwhile lock tables in another order. Where the server ends this session for a deadlock with one,
     or a table is not free within `lock_timeout`, it begins again, up to MIGRATION_ATTEMPTS times: who comes after a
@@ -64,29 +63,21 @@ def migrate(
 
 def _migrate(url: str, reader_password: str | None, lock_timeout: str) -> None:
     with migrator(url, lock_timeout) as config:
+        connection, schema = config.attributes["connection"], config.attributes["schema"]
+        driver, scripts = driver_of(connection), ScriptDirectory.from_config(config)
+        applied = _applied(connection, schema)
+        if _is_newer(scripts, applied):
+            if (problem := _problem(connection, schema, scripts, applied)) is not None:
+                raise Refused(problem)
+            # Tables, grants and roles are the newer version's; a password is whose who deploys.
+            set_reader_password(driver, reader_password)
+            log.info("the schema is a newer version's and lets this one run: it stays as it is", schema=applied)
+            return
         command.upgrade(config, "head")
-        driver, schema = _driver(config.attributes["connection"]), config.attributes["schema"]
         ensure_reader(driver, schema, reader_password)
         ensure_api_reader(driver, schema)
         grant_to_jobs(driver, schema)
-
-
-@contextmanager
-def migrator(url: str, lock_timeout: str = LOCK_TIMEOUT) -> Iterator[Config]:
-    """What Alembic's commands work on: one transaction in Weir's own schema, while no other process migrates."""
-    url = in_schema(url)
-    schema = schema_of(url)
-    with psycopg.connect(url, autocommit=True, connect_timeout=CONNECT_TIMEOUT_SECONDS) as connection:
-        # Until this session ends: others that migrate at the same moment find it done.
-        connection.execute("SELECT pg_advisory_lock(%s)", [MIGRATION_LOCK])
-        prepare_move(connection, schema)
-    with _engine(url).begin() as connection:
-        connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": MIGRATION_LOCK})
-        connection.execute(text(f"SET LOCAL lock_timeout = '{lock_timeout}'"))
-        place(_driver(connection), schema)
-        config = _config()
-        config.attributes.update(connection=connection, schema=schema)
-        yield config
+        publish(driver, schema, scripts, USES)
 
 
 def schema_is_current(url: str) -> bool:
@@ -95,44 +86,65 @@ def schema_is_current(url: str) -> bool:
     Raises Refused where sessions do not begin in Weir's own schema: they would read tables of others.
     """
     url = in_schema(url)
+    with engine(url).connect() as connection:
+        return _applied(connection, schema_of(url)) == _newest(ScriptDirectory.from_config(alembic_config()))
+
+
+def schema_problem(url: str) -> str | None:
+    """Why this version cannot run on the database's schema, with what to do; None where it can.
+
+    Raises Refused where sessions do not begin in Weir's own schema: they would read tables of others.
+    """
+    url = in_schema(url)
     schema = schema_of(url)
-    with _engine(url).connect() as connection:
-        applied = MigrationContext.configure(connection, opts={"version_table_schema": schema}).get_current_heads()
-        begins = connection.scalar(text("SELECT current_schema()"))
-    if applied and begins != schema:
+    with engine(url).connect() as connection:
+        applied = _applied(connection, schema)
+        return _problem(connection, schema, ScriptDirectory.from_config(alembic_config()), applied)
+
+
+def refuse_other_schema(url: str) -> None:
+    """Raises Refused unless the database has this version's schema, or a newer one that lets this version run."""
+    if (problem := schema_problem(url)) is not None:
+        raise Refused(problem)
+
+
+def _problem(connection: Connection, schema: str, scripts: ScriptDirectory, applied: str | None) -> str | None:
+    newest = _newest(scripts)
+    if applied == newest:
+        return None
+    if not _is_newer(scripts, applied):
+        return (
+            "the database does not have this version's schema; run `python -m jobs migrate` (`weir up` and "
+            "`helm upgrade` do it)"
+        )
+    if (reason := refusal(driver_of(connection), schema, newest)) is None:
+        return None
+    return (
+        f"a newer version of Weir has brought the database to the schema {applied}, on which this one cannot run "
+        f"({reason}): install that version again, or let it bring the schema back first: "
+        f"`python -m jobs migrate --down-to {newest}`"
+    )
+
+
+def _applied(connection: Connection, schema: str) -> str | None:
+    """The newest migration in the database; None without any."""
+    context = MigrationContext.configure(connection, opts={"version_table_schema": schema})
+    applied = context.get_current_revision()
+    begins = connection.scalar(text("SELECT current_schema()"))
+    if applied is not None and begins != schema:
         raise Refused(
             f"sessions begin in the schema {begins}, though WEIR_POSTGRES_URL and {SCHEMA_VARIABLE} name {schema}: a "
             "pooler that drops the option search_path must pass it on, or the role must have it (ALTER ROLE … SET)"
         )
-    return set(applied) == set(ScriptDirectory.from_config(_config()).get_heads())
+    return applied
 
 
-def refuse_other_schema(url: str) -> None:
-    """Raises Refused unless the database has exactly this version's schema."""
-    if not schema_is_current(url):
-        raise Refused(
-            "the database does not have this version's schema; run `python -m jobs migrate` (`weir up` and "
-            "`helm upgrade` do it), or, if a newer version migrated it, install that version"
-        )
+def _newest(scripts: ScriptDirectory) -> str:
+    newest = scripts.get_current_head()
+    assert newest is not None, "there are migrations, in one line"
+    return newest
 
 
-def _driver(connection: Connection) -> psycopg.Connection[Any]:
-    driver = connection.connection.driver_connection
-    assert isinstance(driver, psycopg.Connection)
-    return driver
-
-
-def _config() -> Config:
-    config = Config()
-    # The option is interpolated by configparser, so a percent sign in the path is doubled.
-    config.set_main_option("script_location", str(MIGRATIONS).replace("%", "%%"))
-    return config
-
-
-def _engine(url: str) -> Engine:
-    # Handing over the connection keeps every form of libpq's address working, not only SQLAlchemy's own.
-    return create_engine(
-        "postgresql+psycopg://",
-        creator=lambda: psycopg.connect(url, connect_timeout=CONNECT_TIMEOUT_SECONDS),
-        poolclass=NullPool,
-    )
+def _is_newer(scripts: ScriptDirectory, applied: str | None) -> bool:
+    """Whether this version does not have that migration."""
+    return applied is not None and applied not in {script.revision for script in scripts.walk_revisions()}

@@ -20,6 +20,14 @@ spec:
   podMetricsEndpoints:
     - port: metrics
       interval: {{ .root.Values.podMonitor.interval }}
+      {{- with .root.Values.podMonitor }}
+      {{- if .tokenSecret }}
+      authorization:
+        credentials:
+          name: {{ .tokenSecret }}
+          key: {{ .tokenKey }}
+      {{- end }}
+      {{- end }}
       # The series name their job themselves.
       honorLabels: true
       relabelings:
