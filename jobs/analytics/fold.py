@@ -71,6 +71,9 @@ WHERE analytics_views.is_declared AND staged.window_start >= coalesce(analytics_
 ON CONFLICT (view_id, window_start, keys_digest) DO NOTHING
 """
 EXPIRE = "DELETE FROM analytics_panes WHERE window_start < %s"
+MERGED_AT_ONCE = 2_000
+"""Stored panes. One with long sketches has tens of kilobytes and takes a millisecond, and late outcomes may touch every
+minute that is kept: all at once were more than a driver holds, and took longer than Postgres lets a session be idle."""
 
 
 def fold(
@@ -92,14 +95,8 @@ def fold(
         )
     _declare(cursor, views)
     cursor.execute(FORGET, {"rebuilt": REBUILT})
-    changed = [
-        (view_id, start, digest, _merged(views[view], stored, added))
-        for view_id, start, digest, view, stored, added in cursor.execute(STORED).fetchall()
-    ]
+    _merge_stored(cursor, views)
     cursor.execute(ADD)
-    if changed:
-        stage(cursor, MERGED, pa.table([*zip(*changed, strict=True)], schema=MERGED), "merged")
-        cursor.execute(MERGE)
     expires_before = None if around.frontier is None else around.frontier - config.keeps
     if expires_before is not None:
         cursor.execute(EXPIRE, [expires_before])
@@ -116,6 +113,21 @@ def is_expiry_due(around: Fold) -> bool:
     return around.frontier is not None and (
         around.previous_frontier is None or _hour(around.previous_frontier) < _hour(around.frontier)
     )
+
+
+def _merge_stored(cursor: psycopg.Cursor[Any], views: dict[str, View]) -> None:
+    with cursor.connection.cursor("stored_panes") as stored_panes:
+        stored_panes.execute(STORED)
+        while found := stored_panes.fetchmany(MERGED_AT_ONCE):
+            changed = [
+                (view_id, start, digest, _merged(views[view], stored, added))
+                for view_id, start, digest, view, stored, added in found
+            ]
+            stage(cursor, MERGED, pa.table([*zip(*changed, strict=True)], schema=MERGED), "merged")
+            cursor.execute(MERGE)
+            cursor.execute("DROP TABLE merged")
+            if len(found) < MERGED_AT_ONCE:
+                return
 
 
 def _merged(view: View, stored: str, added: str) -> str:
