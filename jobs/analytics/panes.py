@@ -12,8 +12,12 @@ from jobs.view_measures import LG_HLL, TOP_ITEMS
 from metering.meters import QUANTITY_DECIMALS
 from metering.views import Aggregate, Measure, View
 
-NUMBER = f"decimal(38,{QUANTITY_DECIMALS})"
-"""Numbers are added up and compared as decimals: of floating-point numbers the order would decide the sum."""
+NUMBER = f"decimal({20 + QUANTITY_DECIMALS},{QUANTITY_DECIMALS})"
+"""Numbers are added up and compared as decimals: of floating-point numbers the order would decide the sum.
+
+With 20 digits before the point, as many as whole numbers have at most: so Spark's sum of a batch always fits. One that
+did not would be null, and how usage is cut into batches would decide about it. A larger number is no value.
+"""
 
 
 def panes(outcomes: DataFrame, view: View) -> DataFrame:

@@ -36,6 +36,9 @@ SELECT EXISTS (SELECT FROM catalog.limits) OR EXISTS (SELECT FROM thresholds_due
 _TAKE_DUE = """
 DELETE FROM thresholds_due WHERE due_at <= now() RETURNING account, plan, greatest(since, '1970-01-01Z') AS since
 """
+PRICED_AT_ONCE = 2_000
+"""Accounts whose money is computed at once: tiers are priced here, and Postgres ends a session that is idle for ten
+seconds within its transaction."""
 VERSIONS_OF_AN_EPOCH = 1_000_000
 """A driver changes no threshold more often. Each later one begins above, also after the database was lost or restored:
 its epoch is above those of all before, which are known beside the tables as well."""
@@ -289,9 +292,10 @@ def _amounts(cursor: psycopg.Cursor[Any]) -> Iterator[tuple[str, date, str, Deci
         return
     with cursor.connection.cursor(row_factory=dict_row) as rows:
         for month, accounts in months:
-            for total in read_usage_totals(rows, month, accounts):
-                if total["currency"] is not None and total["amount"] is not None:
-                    yield total["account"], month, total["currency"], total["amount"]
+            for first in range(0, len(accounts), PRICED_AT_ONCE):
+                for total in read_usage_totals(rows, month, accounts[first : first + PRICED_AT_ONCE]):
+                    if total["currency"] is not None and total["amount"] is not None:
+                        yield total["account"], month, total["currency"], total["amount"]
 
 
 def _calendar(held_from: list[datetime | None] | None, timezones: list[str] | None) -> Calendar:

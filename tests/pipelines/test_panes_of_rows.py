@@ -5,7 +5,9 @@ from __future__ import annotations
 import base64
 import json
 import random
+from collections.abc import Sequence
 from datetime import timedelta
+from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
@@ -18,7 +20,7 @@ from jobs.analytics.panes import panes
 from jobs.analytics.panes_of_rows import can_measure, panes_of_rows
 from jobs.analytics.pipeline import STAGED
 from jobs.streams import INSTANT
-from jobs.view_measures import LG_HLL, TOP_ITEMS, shown
+from jobs.view_measures import LG_HLL, TOP_ITEMS, merged, shown
 from metering.instants import EPOCH
 from metering.views import Aggregate, Measure, View
 from metering.windows import MINUTE
@@ -149,6 +151,27 @@ def test_differential_sketches_of_many_values_have_the_same_registers_and_counts
     few = [text[:8] for text in texts]
     top = Measure("busiest", Aggregate.TOP, "text")
     refuse_differences(spark, rows.append_column("text", pa.array(few)), View("top", ("flag",), (top,)))
+
+
+def test_no_number_that_is_too_large_makes_what_is_measured_depend_on_the_cut(spark: SparkSession) -> None:
+    """A contract need not bound a number with a floating point, and sums are of decimals, which are bounded."""
+    numbers = (1e308, -1e308, 9e31, 9e31, 9e31, 1e20, -1e20, 9e19, 9e19, 0.5, 1e-6)
+    measures = tuple(Measure(of.value, of, "real") for of in NUMBERS)
+    view = View("extremes", (), measures)
+
+    def stored(*cut: Sequence[float]) -> dict[str, str]:
+        schema = pa.schema([SCHEMA.field("event_time"), SCHEMA.field("real")])
+        parts = [pa.table([[NOON] * len(part), list(part)], schema=schema) for part in cut]
+        made = [panes(spark.createDataFrame(part).repartition(2), view).toArrow().to_pylist() for part in parts]
+        return merged(measures, [json.loads(row["measures"]) for rows in made for row in rows])
+
+    whole = stored(numbers)
+    assert whole == stored(numbers[:3], numbers[3:]) == stored(*([number] for number in numbers))
+    assert {name: Decimal(value) for name, value in whole.items()} == {
+        "sum": Decimal("180000000000000000000.500001"),
+        "min": Decimal("0.000001"),
+        "max": Decimal(90_000_000_000_000_000_000),
+    }
 
 
 @pytest.mark.parametrize(

@@ -26,9 +26,11 @@ from typer.testing import CliRunner
 from catalog.file import parse_catalog
 from catalog.store import store_file
 from cli.main import app
+from jobs.billing import thresholds
 from jobs.billing.config import BillingConfig
 from jobs.billing.pipeline import JOB
 from jobs.billing.thresholds import note_members
+from jobs.queries.bills import read_usage_totals
 from jobs.queries.limits import LimitUse
 from jobs.retention.days import Retention
 from jobs.retention.rows import retain_rows
@@ -376,6 +378,25 @@ def test_an_amount_counts_what_tiers_cost_in_the_whole_month(
     of_month = ("acme", "P1M", MARCH, "", "EUR", "")
     assert crossed(connection) == {(*of_month, Decimal("11.95")), (*of_month, Decimal(12))}
     assert {row["used"] for row in changes(connection)} == {Decimal(12)}
+
+
+def test_money_is_computed_for_few_accounts_at_a_time_and_each_crosses_what_it_has_spent(
+    connection: psycopg.Connection[Any], database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Tiers are priced by the driver, and Postgres ends a session that asks for nothing meanwhile."""
+    asked: list[list[str]] = []
+
+    def read(rows: Any, month: date, accounts: Sequence[str]) -> Any:
+        asked.append([*accounts])
+        return read_usage_totals(rows, month, accounts)
+
+    monkeypatch.setattr(thresholds, "PRICED_AT_ONCE", 2)
+    monkeypatch.setattr(thresholds, "read_usage_totals", read)
+    declare(database, {"account": "*", "currency": "EUR", "period": "P1M", "amount": "0.02"})
+    spending = ["acme", *["bolt"] * 2, *["dune"] * 3]
+    bill(connection, [used(lsn, account=name, price=PRICES[0]) for lsn, name in enumerate(spending, 1)])
+    assert asked == [["acme", "bolt"], ["dune"]]
+    assert {row[0] for row in crossed(connection)} == {"bolt", "dune"}
 
 
 def test_a_meter_that_bills_whole_periods_crosses_thresholds_too(connection: psycopg.Connection[Any]) -> None:

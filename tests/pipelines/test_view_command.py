@@ -17,6 +17,7 @@ from psycopg.types.json import Jsonb
 from typer.testing import CliRunner, Result
 
 from cli.main import app
+from jobs.analytics import fold as analytics_fold
 from jobs.analytics.config import AnalyticsConfig
 from jobs.analytics.pipeline import JOB, STAGED
 from jobs.runtime.errors import Refused
@@ -246,6 +247,31 @@ def test_keys_of_the_longest_texts_are_measured_and_merge(connection: psycopg.Co
         fold(connection, {**pane("health", 0, "m", 2), "keys": json.dumps(keys)})
     found = connection.execute("SELECT keys, measures ->> 'requests' FROM analytics_panes").fetchall()
     assert found == [(keys, "4")]
+
+
+def test_however_many_panes_are_stored_already_few_of_them_are_held_at_once_and_each_merges_once(
+    connection: psycopg.Connection[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Late outcomes may touch each minute that is kept. Postgres ends a session that asks for nothing meanwhile."""
+    monkeypatch.setattr(analytics_fold, "MERGED_AT_ONCE", 4)
+    merge, stage, waiting, held = analytics_fold._merged, analytics_fold.stage, [0], []
+
+    def counted(*of: Any) -> str:
+        waiting[0] += 1
+        return merge(*of)
+
+    def noted(*of: Any) -> None:
+        held.append(waiting[0])
+        waiting[0] = 0
+        stage(*of)
+
+    monkeypatch.setattr(analytics_fold, "_merged", counted)
+    monkeypatch.setattr(analytics_fold, "stage", noted)
+    for batch, minutes in enumerate((range(10), range(2, 14), range(8))):
+        fold(connection, *[pane("health", minute, "m", 10**batch) for minute in minutes])
+    found = connection.execute("SELECT measures ->> 'requests' FROM analytics_panes ORDER BY window_start").fetchall()
+    assert [int(count) for (count,) in found] == [101, 101, *[111] * 6, 11, 11, *[10] * 4]
+    assert held == [4, 4, 4, 4]
 
 
 def test_a_fold_without_a_view_is_refused_so_that_no_outcome_is_passed_by(connection: psycopg.Connection[Any]) -> None:

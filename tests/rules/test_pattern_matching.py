@@ -139,6 +139,24 @@ def test_rows_after_the_time_of_a_match_and_starts_before_change_nothing(
         assert list(some) == [one for one in alone if one.first >= start]
 
 
+@given(st.lists(st.tuples(st.integers(0, 3), st.booleans()), max_size=30), st.integers(1, 5), st.integers(0, 8))
+def test_oracle_a_sliding_window_is_a_pattern_that_matches_at_each_row_with_so_many_within_the_time_before_it(
+    rows: list[tuple[int, bool]], count: int, within: int
+) -> None:
+    """`A (OTHER* A){count - 1}`, to the next row: whatever other rows are between."""
+    times = [sum(gap for gap, _ in rows[: n + 1]) for n in range(len(rows))]
+    program = program_of(parsed(f"A (B* A){{{count - 1}}}" if count > 1 else "A"), ("A", "B"))
+    counted = [1 if is_counted else 2 for _, is_counted in rows]
+    found = list(matches(program, counted, times, within, range(len(rows)), skips_to_next_row=True))
+    places = [n for n, (_, is_counted) in enumerate(rows) if is_counted]
+    must = [
+        (places[n - count + 1], last + 1)
+        for n, last in enumerate(places)
+        if n + 1 >= count and times[last] - times[places[n - count + 1]] <= within
+    ]
+    assert [(one.first, one.end) for one in found] == must
+
+
 def test_a_pattern_that_could_be_tried_in_exponentially_many_ways_is_tried_in_few() -> None:
     program = program_of(parsed("(A+ A+)+ B"), ("A", "B"))
     assert list(matches(program, [1] * 400, [0] * 400, 0, range(400), skips_to_next_row=True)) == []

@@ -19,7 +19,6 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from jobs.analytics.config import LSNS
-from jobs.analytics.panes import NUMBER
 from metering.meters import QUANTITY_DECIMALS
 from metering.patterns.burst import AnyPattern
 
@@ -28,6 +27,8 @@ OUTCOMES = "*outcomes"
 AT, LSN = "event_time", "#lsn"
 """When an outcome occurred, and the journal's lsn that names it: no column has the name of the latter."""
 DECIMAL = pl.Decimal(38, QUANTITY_DECIMALS)
+NUMBER = f"decimal(38,{QUANTITY_DECIMALS})"
+"""DECIMAL as Spark names it."""
 INSTANT = pl.Datetime("us", "UTC")
 MAX_ROWS = 50_000
 """Outcomes of a block: it is one value of Postgres, and written as text on its way."""

@@ -10,19 +10,19 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import cached_property
 from typing import Any
 
 import polars as pl
 import psycopg
 
-from jobs.analytics.patterns.blocks import LSN, stored_as
 from jobs.analytics.patterns.conditions import reads_before
 from jobs.analytics.patterns.declared import Declared, decided, step_of
 from jobs.analytics.patterns.matches import Found, Key, Standing, append, changes, first_standing, keys_of, standing_of
+from jobs.analytics.patterns.matching import Heartbeat, found_in
 from jobs.analytics.patterns.reading import MAX_READ, Blocks
-from jobs.analytics.patterns.rows import OfKey, candidates, rows_of
+from jobs.analytics.patterns.rows import candidates, rows_of
 from metering.instants import EPOCH
-from metering.patterns.matcher import matches
 from metering.patterns.pattern import AfterMatch, Pattern
 
 _MICROSECOND = timedelta(microseconds=1)
@@ -50,6 +50,11 @@ class Deciding:
     blocks: Blocks
     frontier: datetime | None
     read_batch: ReadBatch
+
+    @cached_property
+    def heartbeat(self) -> Heartbeat:
+        """For what takes long without a statement."""
+        return Heartbeat(self.cursor)
 
 
 def decide(around: Deciding, declared: Declared[Pattern], revised: pl.DataFrame) -> Declared[Pattern]:
@@ -135,7 +140,8 @@ def _decide(
     found: dict[Key, list[Found]] = {key: [] for key in compared.rows()}
     for some in _parts(around, declared, after, until, keys):
         for of in rows_of(declared, around.blocks, after, until, some):
-            if matched := [*_found(of, pattern, _behind(standing.get(of.key, ()), first, pattern))]:
+            behind = _behind(standing.get(of.key, ()), first, pattern)
+            if matched := [*found_in(of, pattern, behind, around.heartbeat)]:
                 found[of.key] = matched
     changed = [change for key, now in found.items() for change in changes(in_part.get(key, ()), now)]
     append(around.cursor, declared, changed, around.frontier)
@@ -174,34 +180,6 @@ def _open_keys(standing: Standing, found: Mapping[Key, Sequence[Found]], pattern
         for key, now in found.items()
     }
     return {key for key, (before, now) in ends.items() if before != now}
-
-
-def _found(of: OfKey, pattern: Pattern, behind: tuple[int, int]) -> Iterator[Found]:
-    """The matches of a key that begin at one of its `starts`, behind another one."""
-    lsns = of.outcomes[LSN].to_list()
-    times = of.micros.tolist()
-    starts = [row for row in of.starts.tolist() if (times[row], lsns[row]) > behind]
-    skips_to_next_row = pattern.after_match is AfterMatch.NEXT_ROW
-    within = pattern.within // _MICROSECOND
-    names = [*pattern.columns]
-    columns = [pl.col(stored_as(pattern, name)).cast(pl.String).alias(name) for name in names]
-    for match in matches(
-        pattern.program, of.variables.tolist(), times, within, starts, skips_to_next_row=skips_to_next_row
-    ):
-        rows = of.outcomes.slice(match.first, match.end - match.first).select(columns).to_dicts()
-        words = [pattern.variables[number] for number in match.variables]
-        first, last = match.first, match.end - 1
-        yield Found(
-            pattern.match_id(lsns[first], lsns[last]),
-            dict(zip(pattern.partition_by, of.key, strict=True)),
-            rows[0]["account"] if "account" in pattern.partition_by else None,
-            lsns[first],
-            lsns[last],
-            times[first],
-            times[last],
-            len(rows),
-            {measure.name: measure.value(rows, words) for measure in pattern.measures},
-        )
 
 
 def _micros(instant: datetime) -> int:

@@ -17,6 +17,8 @@ from metering.patterns.burst import AnyPattern
 
 Key = tuple[str | None, ...]
 """The values of `partition_by`, in its order."""
+APPENDED_AT_ONCE = 10_000
+"""Rows in one statement: a JSON value of Postgres has at most 256 MB."""
 VERSIONS = 1_000_000
 """How many versions a match can have under one driver: those of the next one begin above them."""
 _STANDING = """
@@ -116,6 +118,6 @@ def append(
     frontier: datetime | None,
 ) -> None:
     """Add these rows, each with the next version of its match."""
-    if rows:
-        of = {"pattern_id": declared.pattern_id, "changed": Jsonb(rows), "frontier": frontier, "versions": VERSIONS}
-        cursor.execute(_APPEND, of)
+    of = {"pattern_id": declared.pattern_id, "frontier": frontier, "versions": VERSIONS}
+    for first in range(0, len(rows), APPENDED_AT_ONCE):
+        cursor.execute(_APPEND, {**of, "changed": Jsonb(rows[first : first + APPENDED_AT_ONCE])})
