@@ -52,7 +52,7 @@ def open_rows(database: Database, accounts: Collection[str], month: date) -> Map
     parameters = {"accounts": list(accounts), "month": month}
     for row in database.execute(_HELD, parameters).fetchall():
         found[row["account"]][Open.HELD] = (
-            f"{row['rows']} stragglers wait for a decision: `weir stragglers list --decision hold --account "
+            f"{row['rows']} stragglers wait for a decision: `weir stragglers --decision hold --account "
             f"{row['account']}`"
         )
     for row in database.execute(_WAITING, parameters).fetchall():
