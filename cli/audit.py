@@ -34,7 +34,7 @@ def audit(
     day: OneDay = None,
     last: Last = None,
     unpriced: Unpriced = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what differs, and change nothing.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Report what differs, and change nothing.")] = False,
     memory_mib: Annotated[int, typer.Option(min=512, help="Java heap, in MiB.")] = 1024,
     form: FormatOption = Format.TABLE,
     data_dir: DataDir = DEFAULT_DATA_DIR,

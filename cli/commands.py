@@ -268,7 +268,7 @@ ENTRIES = (
         "forget",
         Panel.REPAIR,
         "cli.forget",
-        "Forget a person: the name goes from the tables that Weir writes, and no sum changes.",
+        "Forget a person: remove the name from the tables that Weir writes. No sum changes.",
     ),
 )
 

@@ -19,7 +19,7 @@ ConfigOption = Annotated[
     Path | None,
     typer.Option(
         "--config",
-        help="YAML file with `jobs: {<name>: {…}}` and `contracts: [<file>, …]`; the defaults when left out.",
+        help="YAML file with `jobs`, `meters`, `views` and more (docs/reference/configuration.md); default: no file.",
     ),
 ]
 AlertmanagerOption = Annotated[

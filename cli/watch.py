@@ -29,7 +29,7 @@ def _watch() -> None:
 
 @watch.command()
 def add(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="A name for it; nobody else's that is not removed.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="A name that no other watch has.")],
     *,
     when: Annotated[str, typer.Option("--when", metavar="CONDITION", help=WHEN)],
     by: ByOption = None,
