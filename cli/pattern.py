@@ -33,7 +33,7 @@ def list_(*, form: FormatOption = Format.TABLE, data_dir: DataDir = DEFAULT_DATA
 
 @pattern.command()
 def matches(
-    name: Annotated[str | None, typer.Argument(metavar="[PATTERN]", help="Only of this pattern.")] = None,
+    name: Annotated[str | None, typer.Argument(metavar="PATTERN", help="Only of this pattern.")] = None,
     *,
     account: AccountOption = None,
     start: FromOption = None,

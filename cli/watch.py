@@ -82,7 +82,7 @@ def remove(name: NameArgument, *, by: ByOption = None, data_dir: DataDir = DEFAU
 
 @watch.command("try")
 def try_(
-    name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="A stored query; or give --when.")] = None,
+    name: Annotated[str | None, typer.Argument(metavar="NAME", help="A stored query; or give --when.")] = None,
     *,
     when: Annotated[str | None, typer.Option("--when", metavar="CONDITION", help=WHEN)] = None,
     start: FromOption = None,

@@ -50,7 +50,9 @@ def add(
     ] = Kind.WEBHOOK,
     event: Annotated[
         list[EventType] | None,
-        typer.Option("--event", help="A type of event that it receives; may be repeated. Left out: all types of this release."),
+        typer.Option(
+            "--event", help="A type of event that it receives; may be repeated. Left out: all types of this release."
+        ),
     ] = None,
     account: Annotated[
         list[str] | None,
@@ -202,7 +204,7 @@ def deliveries(
 @webhooks.command()
 def resend(
     endpoint: EndpointArgument,
-    number: Annotated[list[int] | None, typer.Argument(metavar="[NUMBER]...", help="Deliveries, by number.")] = None,
+    number: Annotated[list[int] | None, typer.Argument(metavar="NUMBER", help="Deliveries, by number.")] = None,
     *,
     dead: Annotated[bool, typer.Option("--dead", help="All that are dead.")] = False,
     data_dir: DataDir = DEFAULT_DATA_DIR,

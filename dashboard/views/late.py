@@ -183,8 +183,8 @@ def _what_if(lateness: Lateness) -> None:
     if configured is not None:
         now_events, _ = lateness.later_than(configured)
         st.caption(
-            f"With today's {span(configured)}: {now_events:,} events. A longer grace closes windows later by as much; a shorter "
-            "one turns late events into corrections or drops."
+            f"With today's {span(configured)}: {now_events:,} events. A longer grace closes windows that much "
+            "later; a shorter one turns late events into corrections or drops."
             + "".join(
                 f" {meter} has its own grace of {span(own)}; here it is counted like all others."
                 for meter, own in lateness.feed.meter_graces.items()

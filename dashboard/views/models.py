@@ -119,7 +119,9 @@ def _missing(found: Models) -> str:
 def _explain() -> None:
     st.write("This page shows a view by `model`. In the file of `weir up --config`, or in the chart's values:")
     st.code(EXAMPLE, language="yaml")
-    st.caption("Any view by `model` works, with any measures. A view that also has `account` shows each account its own.")
+    st.caption(
+        "Any view by `model` works, with any measures. A view that also has `account` shows each account its own."
+    )
 
 
 def _range(hour: Hour) -> str:

@@ -74,7 +74,7 @@ def _nearest(limits: Sequence[Nearness]) -> None:
         "share of the next threshold, a step or the limit itself; of the highest one if all are reached. For a limit "
         "that recurs, it counts from the last multiple."
         + (
-            " `and perhaps` is usage whose value is unknown, because a day had more than 10,000 combinations of dimensions."
+            " `and perhaps` is usage of unknown value: a day had more than 10,000 combinations of dimensions."
             * any(limit.other for limit in limits)
         )
         + (f" Only the nearest {MAX_ROWS:,} are shown; `weir limits status` lists all." * (len(limits) > MAX_ROWS))
