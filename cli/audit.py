@@ -62,7 +62,7 @@ def audit(
         with asking_database(stack.postgres_url):
             since = unpriced_from(stack.postgres_url, stack.tables)
         if since is None:
-            typer.echo("No usage that billing has folded waits for a price that has come: nothing to audit.", err=True)
+            typer.echo("No unpriced usage has got a price since: nothing to audit.", err=True)
             print_rows([], PRINTED, form, earlier=EARLIER)
             return
         scope = Scope(since)
