@@ -17,7 +17,7 @@ from rich.console import Console
 
 from deployment.errors import CannotRun
 from deployment.processes import ProcessId
-from deployment.stack import KAFKA_VARIABLE, Stack, State, read_stack
+from deployment.stack import KAFKA_VARIABLE, Stack, State, named, read_stack
 from jobs.runtime.errors import ExitStatus
 from jobs.stack import StackConfig
 from laptop.folders import Folders
@@ -52,8 +52,10 @@ def locked(folders: Folders, patience_seconds: float = 2.0) -> Iterator[int]:
     try:
         while not _lock(descriptor):
             if time.monotonic() > deadline:
+                option = named(folders.data)
                 raise AlreadyRunning(
-                    f"A stack already runs on {folders.data}: `weir status` shows it, `weir down` stops it."
+                    f"A stack already runs on {folders.data}: `weir status{option}` shows it, `weir down{option}` "
+                    "stops it. To run another one beside it, give that a folder of its own with --data-dir."
                 )
             time.sleep(0.05)
         yield descriptor
@@ -114,7 +116,8 @@ class Launch:
         """Wait until another process stops the stack. Raises `CannotRun` when its supervisor crashed."""
         if self._supervisor.wait() != 0:
             raise CannotRun(
-                f"The supervisor ended with {self._supervisor.returncode}; `weir down` stops what it has left running."
+                f"The supervisor ended with {self._supervisor.returncode}; `weir down{named(self._folders.data)}` "
+                "stops the processes that it has left."
             )
 
     def _until_ready(self) -> Stack:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -51,7 +52,8 @@ def test_addresses_are_the_same_after_a_restart_and_all_different(folders: Folde
 
 
 def test_a_folder_has_at_most_one_supervisor(folders: Folders) -> None:
-    with locked(folders), pytest.raises(AlreadyRunning, match="weir down"), locked(folders, patience_seconds=0):
+    stops_it = re.escape(f"`weir down --data-dir {folders.data}` stops it")
+    with locked(folders), pytest.raises(AlreadyRunning, match=stops_it), locked(folders, patience_seconds=0):
         pass
     with locked(folders):
         pass
