@@ -34,7 +34,7 @@ def audit(
     day: OneDay = None,
     last: Last = None,
     unpriced: Unpriced = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what differs, and change nothing.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Report what differs, and change nothing.")] = False,
     memory_mib: Annotated[int, typer.Option(min=512, help="Java heap, in MiB.")] = 1024,
     form: FormatOption = Format.TABLE,
     data_dir: DataDir = DEFAULT_DATA_DIR,
@@ -62,7 +62,7 @@ def audit(
         with asking_database(stack.postgres_url):
             since = unpriced_from(stack.postgres_url, stack.tables)
         if since is None:
-            typer.echo("No usage that billing has folded waits for a price that has come: nothing to audit.", err=True)
+            typer.echo("No unpriced usage has got a price since: nothing to audit.", err=True)
             print_rows([], PRINTED, form, earlier=EARLIER)
             return
         scope = Scope(since)

@@ -45,7 +45,10 @@ def _catalog() -> None:
 def apply(
     file: Annotated[
         Path,
-        typer.Argument(metavar="FILE", help="YAML or JSON with `plans`, `accounts`, `prices`, `aliases`, `limits`."),
+        typer.Argument(
+            metavar="FILE",
+            help="YAML or JSON with `plans`, `accounts`, `prices`, `aliases`, `limits`, `plan_terms`, `pools`.",
+        ),
     ],
     *,
     by: ByOption = None,
@@ -129,7 +132,7 @@ def reconcile(*, timeout: TimeoutOption = 60.0, data_dir: DataDir = DEFAULT_DATA
     typer.echo(
         f"{deleted} accounts and prices deleted once more." if deleted else "joins has nothing that was deleted."
     )
-    typer.echo(f"{published} published again." if published else "It has all others as they are.")
+    typer.echo(f"{published} published again." if published else "All other rows are equal.")
 
 
 def apply_catalog(

@@ -16,7 +16,7 @@ class Panel(StrEnum):
     """Under which heading `weir --help` lists a command."""
 
     RUN = "Run"
-    LOOK = "Look"
+    QUERY = "Query"
     CHANGE = "Change"
     REPAIR = "Repair"
 
@@ -97,108 +97,108 @@ ENTRIES = (
         "cli.compare",
         "Wait until a run of `weir traffic` is decided and billed, and compare it with its truth.",
     ),
-    Entry("usage", Panel.LOOK, "cli.usage", "List usage and its amount per window, account, model and meter."),
+    Entry("usage", Panel.QUERY, "cli.usage", "List usage and its amount per window, account, model and meter."),
     Entry(
         "view",
-        Panel.LOOK,
+        Panel.QUERY,
         "cli.view",
         "Show what a view measures: a row for each window and key with an outcome, in the last hour.",
     ),
-    Entry("pattern", Panel.LOOK, "cli.pattern", "List the patterns that analytics looks for, and their matches."),
+    Entry("pattern", Panel.QUERY, "cli.pattern", "List the patterns that analytics looks for, and their matches."),
     Entry(
         "explain",
-        Panel.LOOK,
+        Panel.QUERY,
         "cli.explain.command",
         "Explain a number, or what became of a record: line, windows, usage, outcomes, and the records as received.",
     ),
     Entry(
         "meters",
-        Panel.LOOK,
+        Panel.QUERY,
         "cli.meters",
         "List the meters: what each counts, whether the configuration still declares it, and a sentence that "
         "explains it.",
     ),
     Entry(
         "sessions",
-        Panel.LOOK,
+        Panel.QUERY,
         "cli.sessions",
         "List sessions: a user's events with no gap longer than the session gap between them.",
     ),
     Entry(
         "activity",
-        Panel.LOOK,
+        Panel.QUERY,
         "cli.activity",
         "List what people did, newest first: changes of the catalog, decisions, API keys, skipped records, redrives.",
     ),
     Entry(
         "verify",
-        Panel.LOOK,
+        Panel.QUERY,
         "cli.activity",
         "Verify the hash chains of the activity log and of every invoice, and name what differs.",
     ),
-    Entry("invoices", Panel.LOOK, "cli.invoices", "List, show, verify and void invoices."),
+    Entry("invoices", Panel.QUERY, "cli.invoices", "List, show, verify and void invoices."),
     Entry(
         "corrections",
-        Panel.LOOK,
+        Panel.QUERY,
         "cli.corrections",
         "List corrections: what a closed window was, what it became, and the rows of usage that did it.",
     ),
     Entry(
         "consumers",
-        Panel.LOOK,
+        Panel.QUERY,
         "cli.consumers",
         "List the consumers that acknowledge corrections, and remove one that is not used.",
     ),
     Entry(
         "conflicts",
-        Panel.LOOK,
+        Panel.QUERY,
         "cli.conflicts",
         "List conflicts: events with the source and id of an accepted event but different content, next to that event.",
     ),
     Entry(
         "types",
-        Panel.LOOK,
+        Panel.QUERY,
         "cli.types",
         "List the event types that Weir does not know: a typo, or a version that is newer than this Weir.",
     ),
     Entry(
         "rules",
-        Panel.LOOK,
+        Panel.QUERY,
         "cli.rules",
         "List the decision rules (timeouts, grace, horizons, gaps, late policies), each from the row on "
         "where it applies.",
     ),
     Entry(
         "contracts",
-        Panel.LOOK,
+        Panel.QUERY,
         "cli.contracts",
         "List the contracts of events, and check your events against them.",
     ),
     Entry(
         "what-if",
-        Panel.LOOK,
+        Panel.QUERY,
         "cli.what_if",
         "Bill a past period with other prices or rules into a schema of its own, and list what differs.",
     ),
     Entry(
         "models",
-        Panel.LOOK,
+        Panel.QUERY,
         "cli.models",
         "Rank the models by requests, tokens, cost or users, with the change and the busiest minute.",
     ),
     Entry(
         "forecast",
-        Panel.LOOK,
+        Panel.QUERY,
         "cli.forecast",
         "Forecast what each account will owe for a month, with the error of earlier forecasts.",
     ),
     Entry(
         "limits",
-        Panel.LOOK,
+        Panel.QUERY,
         "cli.limits",
         "List limits, how near accounts are to them, and which thresholds were crossed.",
     ),
-    Entry("export", Panel.LOOK, "cli.export", "Write usage and its cost to files, for other systems."),
+    Entry("export", Panel.QUERY, "cli.export", "Write usage and its cost to files, for other systems."),
     Entry("catalog", Panel.CHANGE, "cli.catalog", "Change and list accounts, plans and prices."),
     Entry("watch", Panel.CHANGE, "cli.watch", "Add, list, try and remove stored queries, and list their hits."),
     Entry("keys", Panel.CHANGE, "cli.keys", "Make, list, rotate and revoke API keys."),
@@ -268,7 +268,7 @@ ENTRIES = (
         "forget",
         Panel.REPAIR,
         "cli.forget",
-        "Forget a person: the name goes from the tables that Weir writes, and no sum changes.",
+        "Forget a person: remove the name from the tables that Weir writes. No sum changes.",
     ),
 )
 

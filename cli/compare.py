@@ -69,7 +69,7 @@ def settle(stack: Deployment, truth: Truth, timeout_seconds: float, tell: Tell, 
 
     def explain(text: str) -> None:
         left = undecided_seconds(truth, _now_seconds())
-        why = f" (what waits for its other part is decided within {timeout} s: {left:.0f} s left)" if left > 0 else ""
+        why = f" (requests without a completion are decided within {timeout} s: {left:.0f} s left)" if left > 0 else ""
         tell(text + why)
 
     limit_seconds = undecided_seconds(truth, _now_seconds()) + timeout_seconds

@@ -49,4 +49,4 @@ def remove(
     with asking_database(url), psycopg.connect(url, row_factory=dict_row) as database:
         if not remove_consumer(database, consumer):
             raise CannotRun(f"There is no consumer {consumer}: `weir consumers list` shows all.")
-    typer.echo(f"{consumer} is not waited for.")
+    typer.echo(f"Corrections no longer wait for {consumer}.")

@@ -114,7 +114,7 @@ def reject(
 ) -> None:
     """Leave waiting stragglers off every bill for good, and print them as they are afterwards.
 
-    All else is as with `approve`.
+    Everything else works as with `approve`.
     """
     selection = selected(usage_lsn, meter, account, everything=everything)
     _decide(selection, decision_text(Decision.REJECT, reason, by), timeout, form, data_dir)

@@ -69,7 +69,7 @@ def demo(
             typer.echo(f"{events} records sent (seed {truth['seed']}); waiting until they are billed.")
             live = settle(launch.stack, truth, DRAIN_SECONDS, tell)
         print_comparison(live)
-        typer.echo("An audit takes back what was reversed, and prices by what is known by now.")
+        typer.echo("Now an audit applies reversals and prices that came late.")
         promises = audited(launch.stack, Scope())
         print_rows(printed_rows(check_rows(promises)), PRINTED, Format.TABLE)
         with telling("Demo …") as tell:

@@ -25,7 +25,7 @@ def _day(text: str | date) -> date:
     try:
         return date.fromisoformat(str(text))
     except ValueError:
-        raise typer.BadParameter(f"{text!r} is no day such as 2026-10-01.") from None
+        raise typer.BadParameter(f"{text!r} is not a day such as 2026-10-01.") from None
 
 
 export = typer.Typer(no_args_is_help=True, help="Write usage and its cost to files, for other systems.")

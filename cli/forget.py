@@ -40,7 +40,7 @@ def forget(
     form: FormatOption = Format.TABLE,
     data_dir: DataDir = DEFAULT_DATA_DIR,
 ) -> None:
-    """Forget a person: the name goes from the tables that Weir writes, and no sum changes.
+    """Forget a person: remove the name from the tables that Weir writes. No sum changes.
 
     Journal, usage, dead letters, sessions, dimensions and members of meters are rewritten: `erased-N` stands in the
     place of the name. The applications may run meanwhile, and events that come later are stored already erased. It may

@@ -28,7 +28,7 @@ def list_(
     form: FormatOption = Format.TABLE,
     data_dir: DataDir = DEFAULT_DATA_DIR,
 ) -> None:
-    """List the limits of the catalog, past and announced ones too. The account `*` is each account."""
+    """List the limits of the catalog, past and announced ones too. The account `*` means every account."""
     from deployment.stack import running_deployment
     from jobs.queries.limit_lists import LIMIT_COLUMNS, limit_rows
 
@@ -44,10 +44,10 @@ def status(
     form: FormatOption = Format.TABLE,
     data_dir: DataDir = DEFAULT_DATA_DIR,
 ) -> None:
-    """List how much of each limit in force is used in the day or month that runs, by each account's own calendar.
+    """List how much of each limit in force is used in the current day or month of each account's calendar.
 
-    Of a rolling period: in the last whole hours of UTC, from `period_start` on. `other`, of a limit of a dimension, is
-    how much more may have been used: a day keeps 10,000 combinations apart, and of further ones no value is known.
+    Limits of the last hours count from `period_start` on, in whole hours of UTC. `other` is how much more may have been
+    used of a limit of a dimension: a day keeps 10,000 combinations apart, and the value of further ones is unknown.
     `crossed` are the thresholds that billing has recorded: steps of the limit, and the limit itself.
     """
     from deployment.stack import running_deployment
@@ -66,7 +66,7 @@ def changes(
     form: FormatOption = Format.TABLE,
     data_dir: DataDir = DEFAULT_DATA_DIR,
 ) -> None:
-    """List when thresholds were crossed and retracted, newest first. Of each threshold the last version holds."""
+    """List when thresholds were crossed and retracted, newest first. The last version of each threshold counts."""
     from deployment.stack import running_deployment
     from jobs.queries.limit_lists import CHANGE_COLUMNS, change_rows
 

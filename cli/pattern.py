@@ -20,9 +20,9 @@ def _pattern() -> None:
 
 @pattern.command("list")
 def list_(*, form: FormatOption = Format.TABLE, data_dir: DataDir = DEFAULT_DATA_DIR) -> None:
-    """List the declared patterns: what each looks for, up to when its matches are final, and how many stand.
+    """List the declared patterns: what each looks for, up to when its matches are final, and how many there are.
 
-    `final_until`: matches whose time ends before are final. `since`: earlier outcomes were not looked at.
+    `final_until`: matches that end before it are final. `since`: earlier outcomes were not searched.
     """
     from deployment.stack import running_deployment
     from jobs.queries.patterns import PATTERN_COLUMNS, pattern_rows
@@ -33,13 +33,13 @@ def list_(*, form: FormatOption = Format.TABLE, data_dir: DataDir = DEFAULT_DATA
 
 @pattern.command()
 def matches(
-    name: Annotated[str | None, typer.Argument(metavar="[PATTERN]", help="Only of this pattern.")] = None,
+    name: Annotated[str | None, typer.Argument(metavar="PATTERN", help="Only of this pattern.")] = None,
     *,
     account: AccountOption = None,
     start: FromOption = None,
     end: ToOption = None,
     all_versions: Annotated[
-        bool, typer.Option("--all-versions", help="Each change of each match, retracted ones too.")
+        bool, typer.Option("--all-versions", help="Every version of every match, retracted ones too.")
     ] = False,
     limit: LimitOption = None,
     form: FormatOption = Format.TABLE,
@@ -47,8 +47,8 @@ def matches(
 ) -> None:
     """List final matches, the latest first; --from and --to select by their start.
 
-    Those that stand, once each. With --all-versions each change: of a match the highest version holds. --account
-    selects matches of patterns that have account in `partition_by`.
+    Each match once, by its highest version, without retracted ones. With --all-versions every version of every match.
+    --account selects matches of patterns that have account in `partition_by`.
     """
     from deployment.stack import running_deployment
     from jobs.queries.patterns import MATCH_COLUMNS, Matches, UnknownPattern, match_rows

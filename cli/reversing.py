@@ -32,7 +32,7 @@ def number(text: str | Decimal) -> Decimal:
             return quantity
     except InvalidOperation:
         pass
-    raise typer.BadParameter(f"{text!r} is no number above 0 with at most six decimals.")
+    raise typer.BadParameter(f"{text!r} is not a number above 0 with at most six decimals.")
 
 
 def reverse(

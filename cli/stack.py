@@ -19,7 +19,7 @@ ConfigOption = Annotated[
     Path | None,
     typer.Option(
         "--config",
-        help="YAML file with `jobs: {<name>: {…}}` and `contracts: [<file>, …]`; the defaults when left out.",
+        help="YAML file with `jobs`, `meters`, `views` and more (docs/reference/configuration.md); default: no file.",
     ),
 ]
 AlertmanagerOption = Annotated[
@@ -29,10 +29,14 @@ AlertmanagerOption = Annotated[
 DetachOption = Annotated[bool, typer.Option("--detach", help="Return when everything runs, and leave it running.")]
 
 
+TimeoutOption = Annotated[float, typer.Option("--timeout", min=0, help="Seconds to wait until everything runs.")]
+
+
 def up(
     detach: DetachOption = False,
     config: ConfigOption = None,
     alertmanager_config: AlertmanagerOption = None,
+    timeout: TimeoutOption = 180.0,
     data_dir: DataDir = DEFAULT_DATA_DIR,
 ) -> None:
     """Start the broker, the database, the applications and the dashboard; Ctrl-C stops them.
@@ -54,7 +58,7 @@ def up(
         raise FileRefused(str(refusal)) from None
     console = Console(stderr=True, highlight=False)
     alertmanager = None if alertmanager_config is None else alertmanager_config.resolve()
-    with Launch.start(Folders(data_dir.resolve()), settings, console, alertmanager) as launch:
+    with Launch.start(Folders(data_dir.resolve()), settings, console, alertmanager, timeout) as launch:
         typer.echo(summary(launch.stack, data_dir))
         if detach:
             launch.leave_running()

@@ -25,7 +25,10 @@ PREPARED_PER_SECOND = 6_000
 """How fast traffic is generated on a machine that is busy with a stack."""
 
 EventsOption = Annotated[int, typer.Option("--events", min=1, help="How many records to send.")]
-SeedOption = Annotated[int | None, typer.Option("--seed", help="The same seed draws the same traffic.")]
+SeedOption = Annotated[
+    int | None,
+    typer.Option("--seed", help="A number from which the traffic is drawn; the same one draws the same traffic."),
+]
 
 
 def traffic(

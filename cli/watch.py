@@ -29,7 +29,7 @@ def _watch() -> None:
 
 @watch.command()
 def add(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="A name for it; nobody else's that is not removed.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="A name that no other watch has.")],
     *,
     when: Annotated[str, typer.Option("--when", metavar="CONDITION", help=WHEN)],
     by: ByOption = None,
@@ -82,7 +82,7 @@ def remove(name: NameArgument, *, by: ByOption = None, data_dir: DataDir = DEFAU
 
 @watch.command("try")
 def try_(
-    name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="A stored query; or give --when.")] = None,
+    name: Annotated[str | None, typer.Argument(metavar="NAME", help="A stored query; or give --when.")] = None,
     *,
     when: Annotated[str | None, typer.Option("--when", metavar="CONDITION", help=WHEN)] = None,
     start: FromOption = None,

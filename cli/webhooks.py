@@ -50,11 +50,13 @@ def add(
     ] = Kind.WEBHOOK,
     event: Annotated[
         list[EventType] | None,
-        typer.Option("--event", help="A type of event that it gets; may be repeated. Left out: all of today's."),
+        typer.Option(
+            "--event", help="A type of event that it receives; may be repeated. Left out: all types of this release."
+        ),
     ] = None,
     account: Annotated[
         list[str] | None,
-        typer.Option("--account", help="An account whose events it gets; may be repeated. Left out: all."),
+        typer.Option("--account", help="An account whose events it receives; may be repeated. Left out: all."),
     ] = None,
     asymmetric: Annotated[
         bool, typer.Option("--asymmetric", help="Sign by an ed25519 key pair (v1a) instead of a shared secret (v1).")
@@ -65,7 +67,7 @@ def add(
     form: FormatOption = Format.TABLE,
     data_dir: DataDir = DEFAULT_DATA_DIR,
 ) -> None:
-    """Add an endpoint. It gets what happens from now on.
+    """Add an endpoint. It receives events that happen from now on.
 
     Prints what its receiver verifies calls with: a shared secret `whsec_…`, or a public key `whpk_…`. It is shown once.
     Slack verifies nothing: its URL is the secret, and no command shows it. Mail needs a server (`WEIR_SMTP_URL`).
@@ -108,7 +110,7 @@ def add(
 
 @webhooks.command("list")
 def list_(*, form: FormatOption = Format.TABLE, data_dir: DataDir = DEFAULT_DATA_DIR) -> None:
-    """List all endpoints: what each gets, since when its oldest delivery waits, and how many are dead.
+    """List all endpoints: what each receives, since when its oldest delivery has waited, and how many are dead.
 
     `removed`: how many were removed before they were delivered.
     """
@@ -148,7 +150,7 @@ def disable(
     by: ByOption = None,
     data_dir: DataDir = DEFAULT_DATA_DIR,
 ) -> None:
-    """Stop calling an endpoint. What waits for it waits on; events of the meantime are not queued for it."""
+    """Stop calling an endpoint. Its queued deliveries are kept; events in the meantime are not queued for it."""
     from deployment.stack import running_deployment
     from webhooks.endpoints import disable as disable_endpoint
 
@@ -159,7 +161,7 @@ def disable(
 
 @webhooks.command()
 def enable(endpoint: EndpointArgument, *, by: ByOption = None, data_dir: DataDir = DEFAULT_DATA_DIR) -> None:
-    """Call an endpoint again, with what waits for it first."""
+    """Call an endpoint again, beginning with its queued deliveries."""
     from deployment.stack import running_deployment
     from webhooks.endpoints import enable as enable_endpoint
 
@@ -171,7 +173,7 @@ def enable(endpoint: EndpointArgument, *, by: ByOption = None, data_dir: DataDir
 def remove(endpoint: EndpointArgument, *, by: ByOption = None, data_dir: DataDir = DEFAULT_DATA_DIR) -> None:
     """Remove an endpoint, with its secrets, deliveries and log. Their sums, and who did it, stay.
 
-    What waits for it is never sent. `weir webhooks disable` stops the calls, and removes nothing.
+    Deliveries that wait are never sent. `weir webhooks disable` stops the calls, and removes nothing.
     """
     from deployment.stack import running_deployment
     from webhooks.endpoints import remove as remove_endpoint
@@ -190,7 +192,7 @@ def deliveries(
     form: FormatOption = Format.TABLE,
     data_dir: DataDir = DEFAULT_DATA_DIR,
 ) -> None:
-    """List what was sent to an endpoint, or waits, newest first, with its last attempt."""
+    """List deliveries to an endpoint, sent or waiting, newest first, each with its last attempt."""
     from deployment.stack import running_deployment
     from webhooks.endpoints import DELIVERY_COLUMNS
     from webhooks.endpoints import deliveries as listed_deliveries
@@ -202,7 +204,7 @@ def deliveries(
 @webhooks.command()
 def resend(
     endpoint: EndpointArgument,
-    number: Annotated[list[int] | None, typer.Argument(metavar="[NUMBER]...", help="Deliveries, by number.")] = None,
+    number: Annotated[list[int] | None, typer.Argument(metavar="NUMBER", help="Deliveries, by number.")] = None,
     *,
     dead: Annotated[bool, typer.Option("--dead", help="All that are dead.")] = False,
     data_dir: DataDir = DEFAULT_DATA_DIR,
@@ -219,7 +221,7 @@ def resend(
 
 @webhooks.command()
 def send(*, allow_private: AllowPrivateOption = False, data_dir: DataDir = DEFAULT_DATA_DIR) -> None:
-    """Send what is due until Ctrl-C. Of several processes that do so one sends, and the others wait for it to end."""
+    """Send due deliveries until Ctrl-C. If several processes run, one sends and the others stand by."""
     from deployment.stack import running_deployment
     from webhooks.__main__ import run
 

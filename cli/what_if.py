@@ -50,16 +50,17 @@ def what_if(
     *,
     start: From,
     end: To,
-    into: Annotated[
-        str, typer.Option(metavar="SCHEMA", help="A schema of the database to make, for all that is made.")
-    ],
+    into: Annotated[str, typer.Option(metavar="SCHEMA", help="The database schema to create for the results.")],
     catalog: Annotated[
         Path | None, typer.Option("--catalog", help="Prices and accounts as `weir catalog apply` takes them.")
     ] = None,
     config: Annotated[
-        Path | None, typer.Option("--config", help="Rules, in the file of `weir up --config`; else those that held.")
+        Path | None,
+        typer.Option("--config", help="Rules, as a file for `weir up --config`; default: those that were in force."),
     ] = None,
-    replace: Annotated[bool, typer.Option("--replace", help="Drop what an earlier replay has made there.")] = False,
+    replace: Annotated[
+        bool, typer.Option("--replace", help="Drop the results of an earlier run in this schema.")
+    ] = False,
     form: FormatOption = Format.TABLE,
     data_dir: DataDir = DEFAULT_DATA_DIR,
 ) -> None:

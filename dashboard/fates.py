@@ -61,7 +61,7 @@ def fates(document: Row, text: str) -> tuple[Fate, ...]:
             replace(fate, sentence=name + fate.sentence) for name, fate in zip(names, of_requests, strict=False)
         ]
     if len(usage) > MAX_REQUESTS:
-        of_requests.append(Fate(f"So many requests have this id that only {MAX_REQUESTS} are shown here."))
+        of_requests.append(Fate(f"Many requests have this id; only {MAX_REQUESTS} are shown here."))
     of_requests += [Fate(f"Reversal: {reversal['explanation']}.") for reversal in document["reversals"][:MAX_REQUESTS]]
     of_requests += [Fate(f"Counted once: {content['explanation']}.") for content in document["contents"][:MAX_REQUESTS]]
     reversals = {reversal["lsn"] for reversal in document["reversals"]}
@@ -84,15 +84,15 @@ def _of_records(records: Sequence[Row], text: str, *, in_usage: bool) -> Iterato
         yield Fate(_refused(others[0]))
         others = others[1:]
     for disposition, count in Counter(row["disposition"] for row in others).items():
-        yield Fate(f"{several(count, 'record')} of this id more: {disposition}.")
+        yield Fate(f"{several(count, 'more record')} with this id: {disposition}.")
 
 
 def _waits(record: Row) -> Fate:
     if record["request_id"] is None:
-        return Fate(f"Accepted as lsn {record['lsn']}. It is of no request, so it is on no bill.")
+        return Fate(f"Accepted as lsn {record['lsn']}. It belongs to no request, so it is on no bill.")
     return Fate(
-        f"Accepted as lsn {record['lsn']}, and in no usage yet: it waits for its other part, or for joins to give it "
-        "up. It is on no bill.",
+        f"Accepted as lsn {record['lsn']}, and in no usage yet: it waits for its other part, or for its "
+        "timeout. It is on no bill.",
         is_settled=False,
     )
 
@@ -141,7 +141,7 @@ def _of_usage(rows: Sequence[Row], document: Row) -> Fate:
 
 def _what(row: Row) -> str:
     is_quantity = is_of_quantity(row["request_id"]) and row["outcome"] == Outcome.MATCHED
-    return "a quantity of its own, of no request" if is_quantity else _OUTCOMES[row["outcome"]]
+    return "a quantity without a request" if is_quantity else _OUTCOMES[row["outcome"]]
 
 
 def _amounts(rows: Sequence[Row], billed: Sequence[Row]) -> str:

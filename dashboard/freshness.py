@@ -85,7 +85,7 @@ def freshness(feed: Feed, newest: datetime | None, what: str) -> Freshness:
     if is_stale(feed.state or "", (feed.read_at - feed.reported_at).total_seconds()):
         return Freshness(State.STALE, f"{feed.job} has not reported for {since}: these are its last values.")
     if newest is None:
-        return Freshness(State.NEVER_HAD_DATA, f"No {what} yet; {feed.job} is running and waits for the first.")
+        return Freshness(State.NEVER_HAD_DATA, f"No {what} yet; {feed.job} is running and waiting for data.")
     if feed.read_at - newest > QUIET_AFTER:
         return Freshness(State.IDLE, f"No new {what} for {span(feed.read_at - newest)}; {_as_of(feed)}")
     words = _as_of(feed)

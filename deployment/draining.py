@@ -55,7 +55,7 @@ class Waiter:
 
     def until_journalled(self, required: Mapping[str, int]) -> int:
         """Wait until the journal has these next offsets (by transaction); gives its next lsn then."""
-        self._until(Job.INGESTION, "records of Kafka", lambda: self.positions.missing(required))
+        self._until(Job.INGESTION, "records in Kafka", lambda: self.positions.missing(required))
         return self.positions.next_lsn(Table.JOURNAL)
 
     def until_joined(self, target: int) -> None:
@@ -120,10 +120,10 @@ class Waiter:
                     return
             except psycopg.OperationalError:
                 last = max(last, 1)
-            self._tell(f"{job}: {last} {what} to go")
+            self._tell(f"{job}: {last:,} {what} left")
             if time.monotonic() >= self._deadline:
                 raise Stuck(
-                    f"After {self._timeout_seconds:g} s {job} still has {last} {what} to go; "
+                    f"After {self._timeout_seconds:g} s {job} still has {last} {what} left; "
                     f"{condition(self._stack, job)}"
                 )
             time.sleep(POLL_SECONDS)

@@ -172,7 +172,8 @@ def not_running(data_dir: Path) -> str:
 
 def named(data_dir: Path) -> str:
     """The option, after a blank, that names a folder to any `weir` command; empty for the folder that needs none."""
-    return "" if data_dir == Path(".weir") else f" --data-dir {data_dir}"
+    default = Path(".weir")
+    return "" if data_dir in (default, default.resolve()) else f" --data-dir {data_dir}"
 
 
 def _stack(content: dict[str, Any]) -> Stack:

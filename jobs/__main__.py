@@ -118,7 +118,7 @@ def audit(
     end: OccurredTo = None,
     day: OneDay = None,
     last: Last = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what differs, and change nothing.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Report what differs, and change nothing.")] = False,
 ) -> None:
     """Recompute everything from the journal, append corrections where the cause is known, and prove the rest.
 

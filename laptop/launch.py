@@ -17,7 +17,7 @@ from rich.console import Console
 
 from deployment.errors import CannotRun
 from deployment.processes import ProcessId
-from deployment.stack import KAFKA_VARIABLE, Stack, State, read_stack
+from deployment.stack import KAFKA_VARIABLE, Stack, State, named, read_stack
 from jobs.runtime.errors import ExitStatus
 from jobs.stack import StackConfig
 from laptop.folders import Folders
@@ -52,8 +52,10 @@ def locked(folders: Folders, patience_seconds: float = 2.0) -> Iterator[int]:
     try:
         while not _lock(descriptor):
             if time.monotonic() > deadline:
+                option = named(folders.data)
                 raise AlreadyRunning(
-                    f"A stack already runs on {folders.data}: `weir status` shows it, `weir down` stops it."
+                    f"A stack already runs on {folders.data}: `weir status{option}` shows it, `weir down{option}` "
+                    "stops it. To run another one beside it, give that a folder of its own with --data-dir."
                 )
             time.sleep(0.05)
         yield descriptor
@@ -83,7 +85,12 @@ class Launch:
     @classmethod
     @contextmanager
     def start(
-        cls, folders: Folders, config: StackConfig, console: Console, alertmanager_config: Path | None = None
+        cls,
+        folders: Folders,
+        config: StackConfig,
+        console: Console,
+        alertmanager_config: Path | None = None,
+        limit_seconds: float = START_LIMIT_SECONDS,
     ) -> Iterator[Launch]:
         """Start a stack and wait until all of it runs.
 
@@ -94,7 +101,7 @@ class Launch:
         with _signals_interrupt():
             launch = cls(_start_supervisor(folders, config, alertmanager_config), folders, console)
             try:
-                launch._stack = launch._until_ready()
+                launch._stack = launch._until_ready(limit_seconds)
                 yield launch
             finally:
                 if not launch._stays:
@@ -114,10 +121,11 @@ class Launch:
         """Wait until another process stops the stack. Raises `CannotRun` when its supervisor crashed."""
         if self._supervisor.wait() != 0:
             raise CannotRun(
-                f"The supervisor ended with {self._supervisor.returncode}; `weir down` stops what it has left running."
+                f"The supervisor ended with {self._supervisor.returncode}; `weir down{named(self._folders.data)}` "
+                "stops the processes that it has left."
             )
 
-    def _until_ready(self) -> Stack:
+    def _until_ready(self, limit_seconds: float) -> Stack:
         started = time.monotonic()
         shown: set[str] = set()
         with self._console.status("Starting …") as status:
@@ -140,8 +148,8 @@ class Launch:
                 if self._supervisor.poll() is not None:
                     words = last_lines(self._folders.log("supervisor"), 3)
                     raise CannotRun("\n".join(["The stack could not be started:", *words]))
-                if elapsed > START_LIMIT_SECONDS:
-                    raise CannotRun(_not_ready(stack, self._folders))
+                if elapsed > limit_seconds:
+                    raise CannotRun(not_ready(stack, self._folders, limit_seconds))
                 time.sleep(0.2)
 
     def _read(self) -> Stack | None:
@@ -207,12 +215,17 @@ def _refused(stack: Stack) -> str:
     return "\n".join(f"{process.name} refuses to start: {process.message}" for process in refusing)
 
 
-def _not_ready(stack: Stack | None, folders: Folders) -> str:
-    """What is missing after the limit, with the end of each log."""
-    report = [f"Not everything runs after {START_LIMIT_SECONDS:.0f} s."]
+def not_ready(stack: Stack | None, folders: Folders, limit_seconds: float) -> str:
+    """What is missing after the limit, with the end of each log, and how to give it longer."""
+    report = list[str]()
     for process in stack.processes if stack else ():
         if process.state is not State.RUNNING:
             report += [f"--- {process.name}: {process.state}", *last_lines(folders.log(process.name), LAST_LINES)]
+    longer = f"`weir up{named(folders.data)} --timeout {3 * limit_seconds:.0f}`"
+    report.append(
+        f"Not everything runs after {limit_seconds:.0f} s, so all of it was stopped. If the logs above show no error, "
+        f"the machine is busy: run {longer}."
+    )
     return "\n".join(report)
 
 

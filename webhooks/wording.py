@@ -21,12 +21,12 @@ SENTENCES: Mapping[EventType, str] = {
     EventType.THRESHOLD_RETRACTED: "{account} is under {threshold} of {meter}{currency}{of_model}{of_value} again "
     "{in_period}: {value}",
     EventType.PATTERN_MATCHED: "Pattern {pattern} matched {outcomes} outcomes ({keys}) from {started_at}",
-    EventType.PATTERN_RETRACTED: "A match of pattern {pattern} ({keys}) from {started_at} holds no more",
+    EventType.PATTERN_RETRACTED: "A match of pattern {pattern} ({keys}) from {started_at} was retracted",
     EventType.WATCH_HIT: "Watch {watch} has {hits} hits in the hour from {hour}",
-    EventType.SOURCE_SILENT: "Source {source} is silent: it was last heard at {last_seen_at}",
-    EventType.SOURCE_HEARD: "Source {source} was heard again at {last_seen_at}; it was silent since {silent_since}",
+    EventType.SOURCE_SILENT: "Source {source} is silent: it last sent at {last_seen_at}",
+    EventType.SOURCE_HEARD: "Source {source} sends again: it was silent from {silent_since} to {last_seen_at}",
     EventType.DEAD_LETTER_SPIKE: "{records} records were rejected within ten minutes: {reason}",
-    EventType.DEAD_LETTER_SPIKE_ENDED: "Hardly any records are rejected any more: {reason}, since {began_at}",
+    EventType.DEAD_LETTER_SPIKE_ENDED: "The spike of rejected records that began at {began_at} is over: {reason}",
 }
 
 

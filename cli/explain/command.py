@@ -24,7 +24,7 @@ def month(text: str | date) -> date:
         found = None
     # The calendar is finite, and a day before and after the month are read.
     if found is None or not EPOCH.year <= found.year < MAXYEAR:
-        raise typer.BadParameter(f"{text!r} is no month such as 2026-03.")
+        raise typer.BadParameter(f"{text!r} is not a month such as 2026-03.")
     return found
 
 

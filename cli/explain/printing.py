@@ -52,7 +52,7 @@ def _lines(document: Document) -> Iterator[tuple[str, str]]:
         for row in rows:
             yield from (("", f"  {line}") for line in lines_of(row))
     if not any(document[name] for name in ("usage", "windows", "stragglers", "corrections")):
-        yield "", "Usage has nothing of it: it is on no bill (or waits for its other part, or for joins)."
+        yield "", "It has no usage yet, so it is on no bill: it may wait for its other part, or for joins."
     if document["cut"]:
         there_are = ", ".join(f"{name} {count}" for name, count in document["cut"].items())
         yield "yellow", f"Not all is shown ({there_are}). Raise --limit."

@@ -49,7 +49,7 @@ def _pending_freshness(alerts: tuple[Alert, ...]) -> Freshness:
     words = (
         "no rule's condition holds"
         if not alerts
-        else f"{several(len(alerts), 'condition')} hold, not yet for long enough"
+        else f"{several(len(alerts), 'alert')} pending, not yet for long enough to fire"
     )
     return Freshness(State.LIVE, f"Prometheus answered just now: {words}.")
 

@@ -44,7 +44,7 @@ def _audits(hours: int) -> None:
 
 def _freshness(found: Audits) -> Freshness:
     if found.last_started_at is None:
-        return Freshness(State.NEVER_HAD_DATA, f"No audit was made yet. {HOW}")
+        return Freshness(State.NEVER_HAD_DATA, f"No audit has run yet. {HOW}")
     proved_at = found.anything_proved_at
     if proved_at is None:
         return Freshness(State.STALE, f"No audit has proved anything yet. {HOW}")
@@ -116,14 +116,14 @@ def _opened(found: Audits) -> None:
     if audit.failure is not None:
         st.error(literal(audit.failure), icon=":material/error:")
     elif audit.finished_at is None:
-        st.caption("It runs, or was ended before it could say more: this is what it had found.")
+        st.caption("It is still running, or was ended early; this is what it had found.")
     if audit.checks:
         show_table([_check(check, audit) for check in audit.checks], f"audit-{audit.audit_id}-checks")
     if audit.corrected:
         currencies = _currencies([audit])
         show_table([_cause(audit, cause, currencies) for cause in audit.corrected], f"audit-{audit.audit_id}-corrected")
     elif audit.finished_at is not None:
-        st.success("Nothing was to be corrected.", icon=":material/check_circle:")
+        st.success("Nothing had to be corrected.", icon=":material/check_circle:")
 
 
 def _check(check: Check, audit: Audit) -> dict[str, Value]:

@@ -35,7 +35,7 @@ def show_line(line: Line) -> None:
     if line.is_fee:
         st.caption(
             f"Prorated by the {line.quantity} days that the account has the plan in this month, as the catalog is now. "
-            "It is of no request, and has no windows."
+            "It belongs to no request and has no windows."
         )
         return
     _price(line)
@@ -100,7 +100,7 @@ def _windows_freshness(line: Line, windows: tuple[LineWindow, ...]) -> Freshness
         sentence = f"Each {line.whole_period} is billed as a whole, at the price of its start: it has no minutes."
         return Freshness(State.IDLE, sentence)
     if not windows:
-        return Freshness(State.NEVER_HAD_DATA, "No window of this line is left.")
+        return Freshness(State.NEVER_HAD_DATA, "This line has no windows any more.")
     cut = f"the newest {MAX_WINDOWS:,}" if len(windows) == MAX_WINDOWS else f"{len(windows):,}"
     return Freshness(State.LIVE, f"{cut} minutes, the last at {minute(windows[0].window_start)} UTC.")
 

@@ -41,10 +41,7 @@ def show_values(account: str, month: date, dimension: str) -> None:
     if found.is_cut:
         st.caption(f"`weir usage --window P1M --group-by {dimension}` lists all.")
     if any(value.is_other for value in found.values):
-        st.caption(
-            "A day has room for 10,000 combinations of dimensions: `other`, further ones, is the usage of all "
-            "that came after them."
-        )
+        st.caption("A day keeps 10,000 combinations of dimensions apart; `other` is the usage of all further ones.")
 
 
 def _freshness(found: Values) -> Freshness:

@@ -17,10 +17,11 @@ from dashboard.panel import ask_every, current_time, head
 from dashboard.queries.bills import MONTH, Bills, Line, Period, read_bills
 from dashboard.queries.hourly_requests import HOUR, HOURS, MAX_SPARKLINES, HourlyRequests, read_hourly_requests
 from dashboard.table import Sparkline, Value, show_table
+from dashboard.views.bill_headlines import show_headlines
 from dashboard.views.bill_line import line_name, show_line
 from dashboard.views.bill_tree import Branch, branches
 from dashboard.views.bill_values import choose_dimension, show_values
-from dashboard.wording import count, literal, money, price_text, rounded, spaced
+from dashboard.wording import count, literal, money, price_text, spaced
 from metering.digits import EXACT
 from metering.forecast import Rate, forecast
 from metering.plan_terms import Fee
@@ -29,7 +30,6 @@ from metering.price_models import model_words
 REFRESH_SECONDS = 10
 HOURLY_SECONDS = 60.0
 MONTHS_BACK = 5
-MAX_HEADLINES = 4
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ def _bills(month: date, account: str | None, dimension: str | None) -> None:
     if not totals:
         st.info("No usage in this month.", icon=":material/search_off:")
         return
-    _headlines(totals)
+    show_headlines(totals)
     is_running = month == shown_months()[0]
     hourly = ask_every(HOURLY_SECONDS, read_hourly_requests, _newest_hour(bills)).value if is_running else None
     rows = [
@@ -89,8 +89,8 @@ def _bills(month: date, account: str | None, dimension: str | None) -> None:
     if is_running:
         st.caption(_explained(_newest_hour(bills), hourly))
     st.caption(
-        "Not invoices: these are sums up to now; `weir close` issues invoices. The forecast adds the rate of the last "
-        "two weeks for the time that is left; it needs an hour of usage. `weir forecast` measures its error."
+        "These are sums up to now, not invoices; `weir close` issues invoices. The forecast adds the rate of the last "
+        "two weeks for the rest of the month; it needs an hour of usage. `weir forecast` measures its error."
     )
     if account is None:
         st.caption(":material/arrow_upward: Choose an account to see the lines of its bill.")
@@ -152,25 +152,6 @@ def _forecast(lines: Sequence[Line], rate: Rate | None, known_until: datetime, e
     return None if expected is None else EXACT.add(expected, whole)
 
 
-def _headlines(totals: Sequence[Total]) -> None:
-    """Month to date and forecast by currency, the largest first."""
-    sums: dict[str, tuple[Decimal, Decimal]] = {}
-    for total in totals:
-        if total.currency is not None and total.amount is not None:
-            so_far, expected = sums.get(total.currency, (Decimal(0), Decimal(0)))
-            sums[total.currency] = (
-                EXACT.add(so_far, total.amount),
-                EXACT.add(expected, total.forecast or total.amount),
-            )
-    figures = [("Accounts", count(len({total.period.account for total in totals})), "")]
-    for currency, (so_far, expected) in sorted(sums.items(), key=lambda item: -item[1][0])[:MAX_HEADLINES]:
-        figures.append((f"{currency}, month to date", rounded(so_far), f"forecast {rounded(expected)}"))
-    unpriced = total_quantity(total.unpriced for total in totals)
-    figures.append(("Unpriced quantity", count(unpriced), "never priced 0" if unpriced else ""))
-    for column, (label, value, note) in zip(st.columns(len(figures)), figures, strict=True):
-        column.metric(label, value, delta=note or None, delta_color="off", delta_arrow="off")
-
-
 def _row(branch: Branch, period: Period, totals: Sequence[Total], last_day: Mapping[str, Value]) -> dict[str, Value]:
     """What an account owes alone and with its descendants. An account without usage is listed for these."""
     key = branch.account, branch.currency
@@ -208,9 +189,9 @@ def _explained(newest_hour: datetime, hourly: HourlyRequests | None) -> str:
     cut = hourly is not None and hourly.is_cut
     until = f"{newest_hour + HOUR:%Y-%m-%d %H:%M} UTC"
     return (
-        f"By hour: an account's own requests in the {HOURS} hours up to {until}, each on a scale "
-        "of its own from 0 to its busiest hour; the last hour still grows."
-        + f" Only of the {MAX_SPARKLINES:,} with the most requests; `weir usage --window PT1H` lists all."
+        f"By hour: an account's own requests in the {HOURS} hours up to {until}, from 0 to its "
+        "own busiest hour; the last hour is not over."
+        + f" Only for the {MAX_SPARKLINES:,} accounts with the most requests; `weir usage --window PT1H` lists all."
         * cut
     )
 

@@ -61,7 +61,7 @@ def _explain(equation: Conservation) -> None:
         more = f" and {len(reasons) - MAX_REASONS} more reasons" if len(reasons) > MAX_REASONS else ""
         st.caption(f"Rejected for: {listed}{more}. `weir dead-letters` lists them as they were received.")
     if equation.redriven:
-        st.caption(f"{count(equation.redriven)} of the accepted are redriven dead letters.")
+        st.caption(f"{count(equation.redriven)} of the accepted records are redriven dead letters.")
     if equation.residual == 0:
         st.markdown(":green-badge[:material/check: residual 0] :small[Every record ever read has exactly one row.]")
     elif equation.residual is not None:
@@ -70,7 +70,7 @@ def _explain(equation: Conservation) -> None:
             "in which partition.",
             icon=":material/error:",
         )
-    st.caption(f"Counted over the journal's last {DAYS} log dates; the residual over its whole life.")
+    st.caption(f"Counts are of the journal's last {DAYS} days; the residual is of all of it.")
 
 
 def _bar(equation: Conservation) -> alt.Chart:

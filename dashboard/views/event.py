@@ -56,7 +56,7 @@ def unusable(text: str) -> str | None:
     try:
         size = len(text.encode())
     except UnicodeEncodeError:
-        return f"This is no text that can be written in UTF-8. {is_not_received}"
+        return f"This text cannot be written in UTF-8. {is_not_received}"
     if size > MAX_NAME_BYTES:
         return f"An id has at most {MAX_NAME_BYTES} bytes, and this has {size:,}. {is_not_received}"
     if not text.strip():
@@ -86,7 +86,7 @@ def _explained(text: str, days: int) -> None:
     _records(document["records"])
     if document["cut"]:
         there_are = ", ".join(f"{name} {count:,}" for name, count in document["cut"].items())
-        st.caption(f"Not all is shown ({there_are}): `weir explain ID --limit …` tells more.")
+        st.caption(f"Not all is shown ({there_are}): `weir explain ID --limit …` lists more.")
 
 
 def _say(fate: Fate) -> None:
@@ -165,9 +165,9 @@ def _window(window: Document) -> Row:
         "model": window["model"] or "unknown",
         "meter": window["meter"],
         "quantity": plain(window["quantity"]),
-        "of it this": plain(window["contribution"]["quantity"]),
+        "quantity of this": plain(window["contribution"]["quantity"]),
         "amount": window["amount"],
-        "of that this": window["contribution"]["amount"],
+        "amount of this": window["contribution"]["amount"],
         "currency": window["currency"] or "none",
     }
 

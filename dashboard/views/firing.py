@@ -10,7 +10,7 @@ import streamlit as st
 from dashboard.freshness import Freshness, State
 from dashboard.panel import ask_every, current_time, head
 from dashboard.queries.alerts import Alert, read_firing
-from dashboard.wording import instant, span
+from dashboard.wording import instant, several, span
 
 REFRESH_SECONDS = 3
 MAX_SHOWN = 10
@@ -33,14 +33,14 @@ def show_firing() -> None:
     if alerts is None:
         return
     if not alerts:
-        st.success("Nothing fires.", icon=":material/check_circle:")
+        st.success("No alert is firing.", icon=":material/check_circle:")
     show_alerts(alerts)
 
 
 def _freshness(alerts: tuple[Alert, ...]) -> Freshness:
     if not alerts:
-        return Freshness(State.LIVE, "Alertmanager answered just now and holds no alert.")
-    return Freshness(State.LIVE, f"{len(alerts):,} in Alertmanager, just now.")
+        return Freshness(State.LIVE, "Alertmanager answered just now and has no alert.")
+    return Freshness(State.LIVE, f"{several(len(alerts), 'alert')} in Alertmanager, read just now.")
 
 
 def show_alerts(alerts: Sequence[Alert]) -> None:

@@ -24,22 +24,22 @@ def show_hits(chosen: HitFilter) -> None:
     if found is None:
         return
     if not found.watches:
-        st.write("No watch is stored that you may see. Every outcome runs past one that you add:")
+        st.write("There is no watch that you may see. Add one, and every outcome is tested against it:")
         st.code(EXAMPLE, language="sh")
         st.caption('A watch with `account = "…"` in its condition is shown to readers of that account.')
         return
     if not found.are_run:
         st.warning(
-            "Nothing runs past these watches: analytics is off, or was started without `watches: true` in its "
+            "These watches are off: analytics does not run, or was started without `watches: true` in its "
             "configuration.",
             icon=":material/visibility_off:",
         )
     show_table([_watch(watch, are_run=found.are_run) for watch in found.watches], "watches")
     if not found.hits:
-        st.info("No hit in these hours.", icon=":material/search_off:")
+        st.info("No hit in this time.", icon=":material/search_off:")
         return
     show_table([_hit(hit) for hit in found.hits], "hits")
-    st.caption("Of each watch and hour the first 100 hits are listed, and all are counted.")
+    st.caption("For each watch and hour the first 100 hits are listed; all are counted.")
     if found.is_cut:
         st.caption(
             f"Only {MAX_WATCHES:,} watches with most hits and the latest {MAX_HITS:,} hits are shown; "

@@ -40,7 +40,7 @@ def _show(found: Invoice) -> None:
         f"The month of the account is {instant(header.period_start)} to {instant(header.period_end)} UTC "
         f"({literal(header.timezone)}). Amounts have {header.money.minor_unit} decimals, rounded "
         f"{header.money.rounding}; rounding left {money(header.residual)} over. Audit {header.audit_id} proved the "
-        f"usage, which is the rows of the table usage before number {header.usage_position:,}."
+        f"usage: the rows of the table `usage` before lsn {header.usage_position:,}."
     )
     show_table([_event(event) for event in found.events], f"{header.invoice}-states")
     st.markdown("##### Lines")
@@ -50,7 +50,7 @@ def _show(found: Invoice) -> None:
 
 def _freshness(found: tuple[Invoice, ...]) -> Freshness:
     if not found:
-        return Freshness(State.NEVER_HAD_DATA, "There is no such invoice: the list above has those there are.")
+        return Freshness(State.NEVER_HAD_DATA, "There is no such invoice; see the list above.")
     return Freshness(State.LIVE, "As issued. `weir invoices verify` recomputes its hashes.")
 
 
@@ -59,7 +59,7 @@ def _relations(found: Invoice) -> str:
     corrected = sorted({later for invoices in found.corrected_by.values() for later in invoices})
     is_voided = found.state == InvoiceState.VOIDED
     sentences = [
-        "Its lines count for nothing." if is_voided else "",
+        "Its lines do not count." if is_voided else "",
         f"It replaces {literal(found.header.replaces)}." if found.header.replaces else "",
         f"{literal(found.replaced_by)} replaces it." if found.replaced_by else "",
         f"It {'corrected' if is_voided else 'corrects'} {literal(', '.join(correcting))}." if correcting else "",
@@ -169,11 +169,11 @@ def _issued(issued: Issued) -> dict[str, Value]:
 def _sum(history: KeyHistory, currency: str) -> str:
     counted = [issued.line for issued in history.issued if issued.state != InvoiceState.VOIDED]
     amount: Decimal = total(line.amount for line in counted)
-    sentence = f"They sum to {money(amount, currency)}; lines of voided invoices count for nothing."
+    sentence = f"They sum to {money(amount, currency)}; lines of voided invoices do not count."
     if any(line.key.kind == WRITE_OFF for line in counted):
         return sentence
     if history.now is None:
-        return f"{sentence} There is no usage of it any more."
+        return f"{sentence} It has no usage any more."
     quantity, exact = count(history.now.quantity), money(history.now.amount, currency)
     now = f"Usage is now {quantity} at {exact}"
     issued = (total(line.quantity for line in counted), total(line.exact_amount or Decimal() for line in counted))

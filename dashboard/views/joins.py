@@ -30,9 +30,9 @@ _MARKS: dict[str, str] = {
 }
 _MEANINGS: dict[str, str] = {
     Outcome.MATCHED: "Request and completion met within the timeout.",
-    Outcome.ABANDONED: "A request without a completion: it is counted and billed, and nothing that completions report.",
+    Outcome.ABANDONED: "A request without a completion: the request is counted and billed, but no tokens.",
     Outcome.ORPHANED: "A completion without its request: it has no model, so it is shown and not billed.",
-    Outcome.SUPERSEDED: "Not the first of its key: quantity 0.",
+    Outcome.SUPERSEDED: "Another report of a request that was already decided: its quantity is 0.",
 }
 COLORS = ["#12906b", "#d98200", "#b8548c", "#5a6b7b"]
 _PRICE_MARKS = {
@@ -122,7 +122,7 @@ def _prices() -> None:
 
 def _prices_freshness(prices: tuple[PriceVersion, ...], now: datetime) -> Freshness:
     if not prices:
-        return Freshness(State.NEVER_HAD_DATA, "No price yet: `weir catalog apply` brings the first.")
+        return Freshness(State.NEVER_HAD_DATA, "No price yet: add one with `weir catalog apply`.")
     in_force = sum(price.state == "in force" for price in prices)
     coming = sum(price.effective_from > now and price.state != "withdrawn" for price in prices)
     return Freshness(State.LIVE, f"{in_force:,} in force at {now:%H:%M} UTC, {coming:,} to come.")
@@ -137,7 +137,7 @@ def _contracts(account: str | None) -> None:
 
 def _contracts_freshness(found: Contracts) -> Freshness:
     if not found.rows:
-        return Freshness(State.NEVER_HAD_DATA, "No account has a price now: `weir catalog apply` brings the first.")
+        return Freshness(State.NEVER_HAD_DATA, "No account has a price now: add prices with `weir catalog apply`.")
     ends = (
         ""
         if found.right_until is None

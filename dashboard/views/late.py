@@ -62,8 +62,8 @@ def _stragglers(chosen: StragglerFilter) -> None:
         st.caption(f"Only the latest {MAX_ROWS:,} are shown; `weir stragglers` lists all.")
     if any(straggler.decision == Decision.HOLD for straggler in found.stragglers):
         st.caption(
-            "Held usage is not billed, and is shown as long as it is held. `weir stragglers approve` bills "
-            "it, `weir stragglers reject` does not; without a decision its deadline decides."
+            "Held usage is not billed, and stays in this list until it is decided. `weir stragglers approve` bills "
+            "it, `weir stragglers reject` does not; without a decision, its deadline decides."
         )
 
 
@@ -109,7 +109,7 @@ def _row(straggler: Straggler) -> dict[str, Value]:
 
 @st.fragment(run_every=REFRESH_SECONDS)
 def _corrections(chosen: CorrectionFilter) -> None:
-    found = head("Corrections: what closed windows became", ask(read_corrections, chosen), _freshness)
+    found = head("Corrections of closed windows", ask(read_corrections, chosen), _freshness)
     if found is None or found.newest_usage is None:
         return
     if not found.corrections:
@@ -183,10 +183,10 @@ def _what_if(lateness: Lateness) -> None:
     if configured is not None:
         now_events, _ = lateness.later_than(configured)
         st.caption(
-            f"Now {span(configured)}: {now_events:,} events. A longer grace closes windows later by as much; a shorter "
-            "one turns late events into corrections or drops."
+            f"With today's {span(configured)}: {now_events:,} events. A longer grace closes windows that much "
+            "later; a shorter one turns late events into corrections or drops."
             + "".join(
-                f" {meter} has a grace of its own, {span(own)}, and is counted here as all are."
+                f" {meter} has its own grace of {span(own)}; here it is counted like all others."
                 for meter, own in lateness.feed.meter_graces.items()
             )
         )

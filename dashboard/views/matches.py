@@ -59,7 +59,7 @@ def show_matches(chosen: MatchFilter) -> None:
         )
     if not found.matches:
         st.info(
-            f"No match that is final began in the last {span(timedelta(hours=chosen.hours))}.",
+            f"No final match began in the last {span(timedelta(hours=chosen.hours))}.",
             icon=":material/search_off:",
         )
         return

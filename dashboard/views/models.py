@@ -99,7 +99,7 @@ def _live(chosen: ModelsFilter) -> None:
         right.altair_chart(chart, alt="Percentiles by model, beside last week")
     currencies = sorted({currency for model in models for currency in model.amounts if currency is not None})
     show_table([_row(model, roles, currencies) for model in models], "models")
-    st.caption("`weir view` and `GET /v1/views` have other windows and keys. Amounts are usage as billed so far.")
+    st.caption("`weir view` and `GET /v1/views` show other windows and keys. Amounts are what was billed so far.")
 
 
 def _freshness(found: Models) -> Freshness:
@@ -110,24 +110,26 @@ def _freshness(found: Models) -> Freshness:
 
 def _missing(found: Models) -> str:
     if found.has_others:
-        return "Of the views that are measured, none is by model and open to you: one by model and account is."
+        return "No view by model is open to you. One by model and account would be."
     if found.feed.reported_at is None:
-        return "analytics has not run on this database yet: it runs where a view is declared."
+        return "analytics has not run on this database yet. It runs once a view is declared."
     return "No view is measured yet: analytics waits for the first outcome."
 
 
 def _explain() -> None:
     st.write("This page shows a view by `model`. In the file of `weir up --config`, or in the chart's values:")
     st.code(EXAMPLE, language="yaml")
-    st.caption("Measures may be others, and any view by `model` will do. A view with `account` shows each its own.")
+    st.caption(
+        "Any view by `model` works, with any measures. A view that also has `account` shows each account its own."
+    )
 
 
 def _range(hour: Hour) -> str:
-    shorter = "" if hour.end - hour.start == HOUR else f" (the view has measured for {span(hour.end - hour.start)})"
+    shorter = "" if hour.end - hour.start == HOUR else f" (measured for {span(hour.end - hour.start)})"
     compared = (
         "beside the same hour last week"
         if hour.is_compared
-        else "with nothing beside it: a week ago the view did not measure yet"
+        else "with no comparison: the view was not measured a week ago"
     )
     return f"{moment(hour.start)} to {moment(hour.end)}{shorter}, {compared}."
 

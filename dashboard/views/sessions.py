@@ -137,7 +137,9 @@ def _freshness(sessions: tuple[Session, ...], account: str) -> Freshness:
     if not sessions:
         return Freshness(State.NEVER_HAD_DATA, f"This user of {literal(account)} has no session.")
     now_open = sum(session.state == SessionState.OPEN for session in sessions)
-    words = f"{several(len(sessions), 'session')}, {now_open:,} of them open. Tokens are known for the last two days."
+    words = (
+        f"{several(len(sessions), 'session')}, {now_open:,} of them open. Tokens are shown for the last two days only."
+    )
     return Freshness(State.LIVE if now_open else State.IDLE, words)
 
 

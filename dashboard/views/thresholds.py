@@ -38,7 +38,7 @@ def show_thresholds(account: str | None) -> None:
         return
     if found.is_too_much:
         st.info(
-            f"More than {MAX_LIMITS:,} limits are in force. Choose an account to see how near it is.",
+            f"More than {MAX_LIMITS:,} limits are in force. Choose an account to see its limits.",
             icon=":material/filter_alt:",
         )
     elif not found.limits:
@@ -70,11 +70,11 @@ def _nearest(limits: Sequence[Nearness]) -> None:
         st.altair_chart(_chart(approaching), alt="The limits that are nearest to their next threshold, in percent")
     show_table([_row(limit) for limit in limits[:MAX_ROWS]], "thresholds")
     st.caption(
-        "The day or month that runs, by each account's own calendar, or the last whole hours of UTC. Nearness is of "
-        "the next threshold: a step, or the limit itself; of the highest where all are reached. Of a limit that "
-        "recurs, it counts from the last multiple."
+        "Usage of the current day or month of each account's calendar, or of the last whole hours (UTC). `near` is the "
+        "share of the next threshold, a step or the limit itself; of the highest one if all are reached. For a limit "
+        "that recurs, it counts from the last multiple."
         + (
-            " And perhaps: usage of days with more than 10,000 combinations of dimensions, which is in no value."
+            " `and perhaps` is usage of unknown value: a day had more than 10,000 combinations of dimensions."
             * any(limit.other for limit in limits)
         )
         + (f" Only the nearest {MAX_ROWS:,} are shown; `weir limits status` lists all." * (len(limits) > MAX_ROWS))

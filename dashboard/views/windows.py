@@ -79,8 +79,8 @@ def _figures(live: UsageWindows) -> None:
     grace = "unknown" if live.feed.grace is None else span(live.feed.grace)
     folded = "nothing yet" if live.feed.frontier is None else moment(live.feed.frontier)
     own = "".join(f" {meter}: {span(grace)}." for meter, grace in live.feed.meter_graces.items())
-    waits = " Closed is what every meter's grace is over for." if own else ""
-    help_ = f"A window is open until {folded} passes its end, then closing for this.{own}{waits}"
+    waits = " A window is closed once the grace of every meter is over." if own else ""
+    help_ = f"A window is open until the frontier ({folded}) passes its end, then closing for this long.{own}{waits}"
     columns[4].metric("Grace", grace, help=help_)
 
 
@@ -186,5 +186,5 @@ def _requests_freshness(requests: tuple[Request, ...], start: datetime) -> Fresh
     cut = f"the latest {MAX_ROWS:,}" if len(requests) == MAX_ROWS else f"{len(requests):,}"
     return Freshness(
         State.LIVE,
-        f"{cut} requests, {late:,} of them received after {moment(start + MINUTE)}; the last came {moment(newest)}.",
+        f"{cut} requests, {late:,} of them received after {moment(start + MINUTE)}; the last at {moment(newest)}.",
     )

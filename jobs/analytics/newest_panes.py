@@ -15,9 +15,9 @@ from metering.windows import MINUTE
 MAX_BYTES = 32 << 20
 """Of panes in memory, about: those of some thousand keys in the last minutes."""
 OPEN_PANES = 2_000
-"""Panes of a batch that are open at once, beside those that stay in memory. One with long sketches has tens of kilobytes
-and takes a millisecond, and late outcomes may touch every minute that is kept: all at once were more than a driver holds,
-and took longer than Postgres lets a session be idle."""
+"""Panes of a batch that are open at once, beside those that stay in memory. One with long sketches has tens of
+kilobytes and takes a millisecond, and late outcomes may touch every minute that is kept: all at once were more than a
+driver holds, and took longer than Postgres lets a session be idle."""
 MEASURE_BYTES = 1_000
 """Of each measure of a pane beside what it stores."""
 _JSON = json.JSONEncoder(ensure_ascii=False).encode

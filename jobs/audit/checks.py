@@ -37,7 +37,7 @@ def numbers(retained: Mapping[Table, RetainedRows], made: Stored, doubled: Colle
         for table, rows in retained.items()
         if rows.next < read[table]
     ]
-    sound = "each lsn of journal and usage is there once, but for the days that `weir retain` has removed"
+    sound = "each lsn of journal and usage exists once, except on days that `weir retain` has removed"
     count = max(sum(abs(rows.missing) for rows in retained.values()), len(broken))
     return Check("I1", sum(rows.rows for rows in retained.values()), count, (broken or [sound])[0])
 
@@ -63,7 +63,7 @@ def streamed(found: Outcomes, pinned: Pinned, differing: Sequence[str]) -> Itera
             found.wrong.filter(~is_otherwise),
             "each request and completion is in an outcome or waits",
         ),
-        ("I10", found.outcomes, found.wrong.filter(is_otherwise), "each outcome is what the journal makes of it"),
+        ("I10", found.outcomes, found.wrong.filter(is_otherwise), "each outcome is what follows from the journal"),
     ):
         broken = part.unique(OUTCOME, keep="first", maintain_order=True)
         sentences = [sentence(row) for row in broken.head(1).iter_rows(named=True)] + [
@@ -76,7 +76,7 @@ def streamed(found: Outcomes, pinned: Pinned, differing: Sequence[str]) -> Itera
 def sessions(versions: Versions, made: Sessions) -> Check:
     """I5: the sessions of each user equal those that the gaps cut from their requests."""
     found = prove_sessions(versions, made)
-    sound = "each request with a user is in one session of theirs, which begins and ends where the gaps say"
+    sound = "each request with a user is in one of the user's sessions, which begin and end where the gaps are"
     return Check("I5", found.examined, found.found, found.first or sound)
 
 
@@ -88,14 +88,14 @@ def windows(proof: Proof, span: Span, unbilled: int, beside: Wrong = Wrong()) ->
     """
     sums = proof.sums + beside
     behind = f"; {unbilled} rows of usage are not billed yet, and not compared" if unbilled > 0 else ""
-    sound = "signed usage is windows, stragglers that are in none, days, hours and months, in each of their columns"
+    sound = "usage adds up to the windows with the stragglers left out, the days, hours and months, in each column"
     return Check("I6", sums.examined, sums.found, (sums.first or sound) + span.left_out + behind)
 
 
 def months(made: Stored, pinned: Pinned) -> Check:
     """I12: the month of each row's day is the readers' month."""
     found = wrong_months(made.months, pinned.accounts)
-    sound = "the months that days are called by are those that readers show"
+    sound = "each day belongs to the month in which it is shown"
     return Check("I12", found.examined, found.found, found.first or sound)
 
 

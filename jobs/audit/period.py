@@ -72,7 +72,7 @@ Last = Annotated[
 Unpriced = Annotated[
     bool,
     typer.Option(
-        "--unpriced", help="What was received since two days before the earliest usage that a price came for."
+        "--unpriced", help="What was received since two days before the earliest usage that has got a price since."
     ),
 ]
 

@@ -104,7 +104,7 @@ class Audit:
             pinned = pin(versions.usage, retained.values(), self.tables, present, self.scope)
             found = outcomes(versions, pinned)
             first = first or (found, pinned)
-            self.tell(f"{found.outcomes:,} outcomes recomputed, {found.changes:,} rows put them right")
+            self.tell(f"{found.outcomes:,} outcomes recomputed, {found.changes:,} rows correct them")
             if not self.appends or not found.changes:
                 return *first, corrected
             try:
@@ -133,7 +133,7 @@ class Audit:
         """Until billing has folded the usage before `next_lsn`, so that readers see what the audit wrote."""
         deadline = self.clock.monotonic() + self.wait_seconds
         while (rest := next_lsn - billing_position(self.postgres_url)) > 0:
-            self.tell(f"billing has {rest:,} rows of usage to fold")
+            self.tell(f"waiting until billing has read {rest:,} rows of usage")
             if self.clock.monotonic() >= deadline:
                 raise NotBilledError(
                     f"what was found is corrected in usage, but after {self.wait_seconds:g} s billing still has {rest} "

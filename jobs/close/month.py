@@ -19,7 +19,7 @@ def month_of(text: str | date) -> date:
         return text
     found = _MONTH.fullmatch(text)
     if found is None:
-        raise typer.BadParameter(f"{text!r} is no month such as 2026-10.")
+        raise typer.BadParameter(f"{text!r} is not a month such as 2026-10.")
     return date(int(found[1]), int(found[2]), 1)
 
 

@@ -52,14 +52,18 @@ def open_rows(database: Database, accounts: Collection[str], month: date) -> Map
     parameters = {"accounts": list(accounts), "month": month}
     for row in database.execute(_HELD, parameters).fetchall():
         found[row["account"]][Open.HELD] = (
-            f"{row['rows']} stragglers wait for a decision: `weir stragglers list --decision hold --account "
+            f"{_waiting(row['rows'], 'straggler')} for a decision: `weir stragglers --decision hold --account "
             f"{row['account']}`"
         )
     for row in database.execute(_WAITING, parameters).fetchall():
         found[row["account"]][Open.WAITING] = (
-            f"{row['rows']} late rows wait until their period has closed for everybody"
+            f"{_waiting(row['rows'], 'late row')} until the period has closed for all accounts"
         )
     return found
+
+
+def _waiting(number: int, noun: str) -> str:
+    return f"{number} {noun} waits" if number == 1 else f"{number} {noun}s wait"
 
 
 def unpriced(lines: Iterable[Row]) -> str | None:
@@ -70,7 +74,7 @@ def unpriced(lines: Iterable[Row]) -> str | None:
     if not named:
         return None
     more = "" if len(named) <= _MAX_NAMED else f" and {len(named) - _MAX_NAMED} more"
-    return f"usage has no price: {', '.join(named[:_MAX_NAMED])}{more}; store prices, and audit"
+    return f"usage has no price: {', '.join(named[:_MAX_NAMED])}{more}; add prices, then run `weir audit`"
 
 
 def unknown_amount(lines: Iterable[Row]) -> str | None:

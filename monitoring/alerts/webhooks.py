@@ -24,7 +24,7 @@ WEBHOOKS = (
         Severity.TICKET,
         "max(weir_webhook_dead_deliveries) > 0",
         "Webhooks were given up",
-        "{{ $value }} deliveries failed ten times. Mend the receiver, and send them again with"
+        "{{ $value }} deliveries failed ten times. Fix the receiver, and send them again with"
         " `weir webhooks resend --dead`; otherwise they are removed after 90 days.",
     ),
     Alert(

@@ -72,7 +72,7 @@ def alert(state: str = "active", severity: str = "page") -> dict[str, Any]:
 
 def test_without_alerts_the_page_shows_when_it_was_checked(open_page: Pages, answers: Answers) -> None:
     shown = texts(open_page("alerts"))
-    assert "Nothing fires." in shown
+    assert "No alert is firing." in shown
     assert "Nothing is about to fire." in shown
     assert "No alert has fired in this time." in shown
 

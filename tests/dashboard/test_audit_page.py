@@ -32,7 +32,7 @@ def metrics(page: AppTest) -> dict[str, str]:
 def test_before_the_first_audit_the_page_explains_how_to_run_one(open_page: Pages, connected: str) -> None:
     page = open_page("audit")
     assert "no data yet]" in page.markdown[0].value
-    assert "No audit was made yet. Run `weir audit`" in texts(page)
+    assert "No audit has run yet. Run `weir audit`" in texts(page)
     assert not page.dataframe
 
 

@@ -181,7 +181,7 @@ def test_a_quantity_event_is_found_by_its_id(open_page: Pages, connected: str, d
     store(database, tables, [event(4, family="quantity", id="call-1/input", **made)], [usage])
     page = open_page("event", id="call-1/input", days=str(DAYS))
     (sentence,) = page.success
-    assert sentence.value.replace("\\", "").endswith("It is a quantity of its own, of no request.")
+    assert sentence.value.replace("\\", "").endswith("It is a quantity without a request.")
     assert "it adds up" in texts(page)
 
 

@@ -112,7 +112,7 @@ def test_a_voided_invoice_stays_with_its_reason_and_is_in_no_sum(open_page: Page
     page = open_page("invoices", invoice="weir-1", line="1 · 2026-10 · sonnet · input_tokens · price lsn 7")
     assert metrics(page) == {"EUR, issued": "1.50", "Voided": "1"}
     assert {row["invoice"]: row["state"] for row in listed(page)} == {"weir-1": "⊘ voided", "weir-2": "● issued"}
-    assert "Its lines count for nothing. weir-2 replaces it." in texts(page)
+    assert "Its lines do not count. weir-2 replaces it." in texts(page)
     states = listed(page, 1)
     assert [row["state"] for row in states] == ["○ open", "● issued", "⊘ voided"]
     assert (states[-1]["by"], states[-1]["reason"]) == ("anna", "wrong address")

@@ -222,7 +222,7 @@ def test_where_analytics_has_stopped_each_watch_is_off_and_the_page_says_so(
         connection.execute("UPDATE jobs SET state = 'stopped' WHERE job = 'analytics'")
     page = open_page("watch")
     assert [row["state"] for row in table(page, "condition")] == ["○ off"]
-    assert "Nothing runs past these watches: analytics is off" in " ".join(warning.value for warning in page.warning)
+    assert "These watches are off: analytics does not run" in " ".join(warning.value for warning in page.warning)
 
 
 def test_a_match_is_shown_as_it_is_and_with_every_version_if_asked(
@@ -274,7 +274,7 @@ def test_a_match_that_a_later_driver_found_first_is_final_and_not_revised(
 def test_a_declared_pattern_without_matches_says_so(open_page: Pages, running: str) -> None:
     pattern(running, "storms")
     page = open_page("watch")
-    assert "No match that is final began in the last 24 h." in texts(page)
+    assert "No final match began in the last 24 h." in texts(page)
     assert [row["pattern"] for row in table(page, "looks for")] == ["storms"]
 
 
@@ -300,7 +300,7 @@ def test_watches_that_nothing_runs_past_are_named_as_that(open_page: Pages, runn
     assert not open_page("watch").warning
     with psycopg.connect(running) as connection:
         connection.execute("UPDATE jobs SET config = '{}' WHERE job = 'analytics'")
-    assert "Nothing runs past these watches" in texts(open_page("watch"))
+    assert "These watches are off" in texts(open_page("watch"))
 
 
 def test_who_may_see_some_accounts_sees_their_limits_matches_and_hits_alone(

@@ -137,7 +137,7 @@ def test_what_was_captured_is_not_deleted_once_more(stack: Stack, tmp_path: Path
     reconciled = weir(stack, "catalog", "reconcile")
     assert (reconciled.returncode, reconciled.stdout.strip()) == (
         0,
-        "joins has nothing that was deleted.\nIt has all others as they are.",
+        "joins has nothing that was deleted.\nAll other rows are equal.",
     )
     versions = pl.DataFrame(DeltaTable(f"{stack.tables}/{Table.ACCOUNTS}").to_pyarrow_table())
     assert versions.filter(account=name).sort("lsn")["deleted"].to_list() == [False, True]

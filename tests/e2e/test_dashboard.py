@@ -31,7 +31,7 @@ SHOWN = {
     "windows": ["Usage per minute", "Open or closing", "Late rows, included", "Open a window"],
     "sessions": ["Open now", "Users active", "Median length"],
     "late": [
-        *("Stragglers: received after grace", "Corrections: what closed windows became", "How late usage is"),
+        *("Stragglers: received after grace", "Corrections of closed windows", "How late usage is"),
         *("With a grace of", "would have been stragglers"),
     ],
     "joins": ["What became of requests", "matched", "waiting now", "Price versions", "What accounts pay now"],

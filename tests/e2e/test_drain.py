@@ -43,5 +43,5 @@ def test_on_timeout_it_names_what_is_stuck(stack: Stack, tmp_path: Path) -> None
     assert drained.returncode == 1
     assert "After 0 s" in drained.stderr
     assert "ingestion still has" in drained.stderr
-    assert "to go; it " in drained.stderr
+    assert "left; it " in drained.stderr
     assert weir(stack, "drain").returncode == 0

@@ -125,7 +125,7 @@ def test_the_command_lists_the_files(written: tuple[DeltaTable, list[dict[str, A
     listed = json.loads(done.stdout)
     assert [row["file"] for row in listed] == [f"usage/log_date=2026-10-0{day}/usage.parquet" for day in (1, 2)]
     wrong = CliRunner().invoke(app, [*command, "--from-day", "yesterday"], env=places)
-    assert "is no day such as 2026-10-01" in wrong.stderr
+    assert "is not a day such as 2026-10-01" in wrong.stderr
 
 
 def test_the_query_that_the_guide_shows_reads_the_table(

@@ -192,10 +192,11 @@ def test_what_is_unpriced_held_or_waiting_is_listed_and_may_stay_open_for_a_reas
     books.end(OCTOBER)
     reasons = {row["account"]: row["reason"] for row in books.close()}
     assert reasons == {
-        "held": "2026-10: 1 stragglers wait for a decision: `weir stragglers list --decision hold --account held` "
+        "held": "2026-10: 1 straggler waits for a decision: `weir stragglers --decision hold --account held` "
         "(or --allow held)",
-        "unpriced": "2026-10: usage has no price: sonnet input_tokens; store prices, and audit (or --allow unpriced)",
-        "waiting": "2026-10: 1 late rows wait until their period has closed for everybody (or --allow waiting)",
+        "unpriced": "2026-10: usage has no price: sonnet input_tokens; add prices, then run `weir audit` "
+        "(or --allow unpriced)",
+        "waiting": "2026-10: 1 late row waits until the period has closed for all accounts (or --allow waiting)",
     }
     rows = books.leave_open(OCTOBER, *Open)
     assert {row["account"]: row["total"] for row in rows} == {

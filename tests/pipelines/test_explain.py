@@ -883,8 +883,8 @@ class TestTheCommand:
             ((*minute, "--from", "2026-03-01T12:00:30Z"), "leave them out"),
             ((*minute, "--currency", "EUR"), "--currency needs --line"),
             (("--line", "2026-03"), "need one account"),
-            (("--line", "March", "--account", "acme"), "is no month such as 2026-03"),
-            (("--line", "9999-12", "--account", "acme"), "is no month such as 2026-03"),
+            (("--line", "March", "--account", "acme"), "is not a month such as 2026-03"),
+            (("--line", "9999-12", "--account", "acme"), "is not a month such as 2026-03"),
             (("--session", "1", "--to", "2026-03-01T12:00:30Z"), "leave them out"),
         ):
             result = run(*words)

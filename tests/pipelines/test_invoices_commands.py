@@ -81,7 +81,7 @@ def test_a_voided_invoice_stays_in_the_list_with_its_hash(books: Books) -> None:
     ("words", "sentence"),
     [
         (("close",), "name the month"),
-        (("close", "2026-13"), "is no month such as 2026-10"),
+        (("close", "2026-13"), "is not a month such as 2026-10"),
         (("close", "2026-10", "--allow", "unpriced"), "need a --reason"),
         (("close", "2026-10", "--reason", "x"), "--reason is for --allow and --reissue"),
         (("close", "2026-10", "--reissue", "--reason", "x"), "--reissue needs --account"),

@@ -402,7 +402,8 @@ def test_all_of_a_pool_are_closed_together_or_nobody(books: Books) -> None:
     rows = books.close()
     assert {row["account"]: row["reason"] for row in rows if row["outcome"] == "refused"} == {
         "acme": "2026-10: it pools with dev, which cannot be closed",
-        "dev": "2026-10: usage has no price: sonnet input_tokens; store prices, and audit (or --allow unpriced)",
+        "dev": "2026-10: usage has no price: sonnet input_tokens; add prices, then run `weir audit` "
+        "(or --allow unpriced)",
     }
     assert books.rows("SELECT FROM invoices") == []
     assert {row["outcome"] for row in books.leave_open(OCTOBER, Open.UNPRICED)} == {"issued"}

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 
-from deployment.stack import KAFKA_VARIABLE, POSTGRES_VARIABLE
+from deployment.processes import ProcessId
+from deployment.stack import KAFKA_VARIABLE, POSTGRES_VARIABLE, Process, Stack, State
 from jobs.runtime.postgres.address import in_schema
 from laptop import class_archive
 from laptop.folders import Folders
-from laptop.launch import AlreadyRunning, locked
+from laptop.launch import AlreadyRunning, locked, not_ready
 from laptop.programs import applications, choose_addresses, postgres_url, servers
 from laptop.stopping import FIRST_TO_LAST
 
@@ -51,7 +53,8 @@ def test_addresses_are_the_same_after_a_restart_and_all_different(folders: Folde
 
 
 def test_a_folder_has_at_most_one_supervisor(folders: Folders) -> None:
-    with locked(folders), pytest.raises(AlreadyRunning, match="weir down"), locked(folders, patience_seconds=0):
+    stops_it = re.escape(f"`weir down --data-dir {folders.data}` stops it")
+    with locked(folders), pytest.raises(AlreadyRunning, match=stops_it), locked(folders, patience_seconds=0):
         pass
     with locked(folders):
         pass
@@ -71,3 +74,11 @@ def test_every_program_is_stopped_in_a_defined_order(folders: Folders, monkeypat
     addresses = choose_addresses(folders)
     programs = [*servers(folders, addresses), *applications(folders, addresses, "postgresql://127.0.0.1/weir")]
     assert {program.name for program in programs} <= {name for group in FIRST_TO_LAST for name in group}
+
+
+def test_a_stack_that_is_not_up_in_time_says_how_to_give_it_longer(folders: Folders) -> None:
+    slow = Process("joins", State.STARTING)
+    stack = Stack(id="1", data_dir=folders.data, supervisor=ProcessId(1, "now"), processes=(slow,))
+    report = not_ready(stack, folders, 180.0)
+    assert report.startswith("--- joins: starting")
+    assert f"run `weir up --data-dir {folders.data} --timeout 540`" in report.splitlines()[-1]

@@ -33,7 +33,7 @@ Weir {{ .Chart.AppVersion }} is installed in namespace {{ $ns }}.
 {{ if (include "weir.job" (list . "ingestion") | fromJson).secrets.postgres }}
      weir keys create --scope ingest --by YOU
 
-   in a pod with the release's Secrets (docs/how-to/database-roles.md#commands-of-people): ingestion's own role may
+   in a pod with the release's Secrets (docs/how-to/database-roles.md#commands-that-people-run): ingestion's own role may
    not make keys. Post to
 {{ else }}
      kubectl -n {{ $ns }} exec {{ $name }}-ingestion-driver -- weir keys create --scope ingest --by YOU

@@ -136,7 +136,7 @@ class QuarantineStart:
         if is_alone:
             # What fails from now on is not its fault.
             self._attempts.begin(replace(attempt, partition=None, is_blameless=True))
-            log.warning("one record alone, and validated: if ingestion ends now, mend the error that follows")
+            log.warning("one record alone, and validated: if ingestion ends now, fix the error that follows")
         return spark.createDataFrame(validated, batch.schema), taken
 
     def _validate_good_record(self, spark: SparkSession, attempt: Attempt) -> None:
