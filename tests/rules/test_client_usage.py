@@ -125,7 +125,9 @@ def test_what_compatible_apis_read_from_a_cache_and_write_to_it_is_not_billed_as
     assert (data.get("cached_tokens"), data.get("cache_write_tokens")) == (cached, written)
 
 
-@pytest.mark.parametrize(("status", "reported"), [("failed", "error"), ("cancelled", "cancelled"), ("incomplete", None)])
+@pytest.mark.parametrize(
+    ("status", "reported"), [("failed", "error"), ("cancelled", "cancelled"), ("incomplete", None)]
+)
 def test_a_response_that_failed_is_no_completed_request(status: str, reported: str | None) -> None:
     data = openai_usage({**RESPONSES, "status": status, "usage": None}, account="a", source="s")["data"]
     assert data["status"] == (reported or "completed")
@@ -133,9 +135,15 @@ def test_a_response_that_failed_is_no_completed_request(status: str, reported: s
 
 @pytest.mark.parametrize(
     "part",
-    [{"object": "chat.completion.chunk", "usage": None}, {"status": "in_progress", "usage": None}, {"status": "queued"}],
+    [
+        {"object": "chat.completion.chunk", "usage": None},
+        {"status": "in_progress", "usage": None},
+        {"status": "queued"},
+    ],
 )
-def test_a_part_of_a_response_is_refused_as_it_would_take_the_id_of_the_one_with_the_usage(part: dict[str, Any]) -> None:
+def test_a_part_of_a_response_is_refused_as_it_has_the_id_of_the_one_with_the_usage(
+    part: dict[str, Any],
+) -> None:
     whole = {name: value for name, value in CHAT.items() if name != "usage"}
     with pytest.raises(ValueError, match="chatcmpl-1 has no usage yet"):
         openai_usage({**whole, **part}, account="a", source="s")
