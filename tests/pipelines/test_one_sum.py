@@ -61,7 +61,7 @@ def assert_one_sum(books: Books, folder: Path, month: date, accounts: Sequence[s
         assert sums(forecasts, "so_far") == of_usage
         assert alike((row for name in accounts for row in forecast_rows(reader, month, [name], NOON)), forecasts)
     shown = totals_of(read_bills(Backend(Settings(postgres_url=books.database, tables=str(folder))), month))
-    assert {(total.period.account, total.currency): total.amount for total in shown if total.amount} == whole
+    assert {(of.period.account, of.currency): Fraction(of.amount) for of in shown if of.amount} == whole
     charged = in_focus(books, folder, month)
     assert charged == whole or not is_open
     of_each = [in_focus(books, folder / name, month, [name]) for name in accounts]
