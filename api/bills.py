@@ -29,7 +29,7 @@ BILLS = ("month", "account", "limit", "cursor")
 PRICES = ("at", "account", "plan", "model", "meter", "limit", "cursor")
 LINE = (
     *("account", "model", "meter", "currency", "price_version", "kind", "tier", "unit_price", "quantity", "amount"),
-    *("next_unit_price", "state"),
+    *("next_unit_price", "pooled", "state"),
 )
 FEE = ("account", "plan", "currency", "fee", "days", "amount", "state")
 TOTAL = (

@@ -124,7 +124,7 @@ COLUMNS: Mapping[str, Schema] = {
     **dict.fromkeys(("month_start", "month_end", "known_until"), INSTANT),
     "late_seconds": {"type": "number"},
     "usage_lsns": LSNS,
-    "corrected": BOOLEAN,
+    **dict.fromkeys(("corrected", "pooled"), BOOLEAN),
     "state": one_of(WindowState),
     "cause": one_of(UsageCause),
     "decision": or_null(one_of(Decision)),

@@ -24,6 +24,8 @@ USAGE_SOURCE = "weir.usage_source"
 """Whose count it is, which no convention says: `estimated` has any other report of the same response bill instead."""
 OPERATIONS = frozenset(("chat", "text_completion", "generate_content", "embeddings", "embedding"))
 """Calls of a model; the last is how Spring AI writes the one before."""
+EMBEDDINGS = frozenset(("embeddings", "embedding"))
+"""They have no output, and no instrumentation reports that there is none: null would be a report that is missing."""
 SUMMARIES = frozenset(
     ("create_agent", "invoke_agent", "invoke_workflow", "execute_tool", "fetch_response", "retrieval")
 )
@@ -128,6 +130,8 @@ def _event(span: SpanRecord, account_attribute: str) -> dict[str, Any]:
         whole, part = quantities[column], _quantity(attributes, (cached,))
         if type(whole) is int and type(part) is int:
             quantities[column] = whole - part
+    if quantities["output_tokens"] is None and attributes.get(OPERATION) in EMBEDDINGS:
+        quantities["output_tokens"] = 0
     status = "error" if attributes.get(ERROR_TYPE, "") != "" or span.is_error else "completed"
     data = {**texts, "request_id": _request_id(texts["request_id"], span.id or None), "status": status, **quantities}
     event = {

@@ -198,6 +198,7 @@ ENTRIES = (
         "cli.limits",
         "List limits, how near accounts are to them, and which thresholds were crossed.",
     ),
+    Entry("pools", Panel.QUERY, "cli.pools", "List which accounts have one total for tiers and packages."),
     Entry("export", Panel.QUERY, "cli.export", "Write usage and its cost to files, for other systems."),
     Entry("catalog", Panel.CHANGE, "cli.catalog", "Change and list accounts, plans and prices."),
     Entry("watch", Panel.CHANGE, "cli.watch", "Add, list, try and remove stored queries, and list their hits."),

@@ -13,6 +13,7 @@ from weir_client import Client, usage_event
 SOURCE = "envoy-ai-gateway"
 ACCOUNT, REQUEST, RECEIVED = "x-account", "x-request-id", "start_time"
 INPUT, OUTPUT = "gen_ai.usage.input_tokens", "gen_ai.usage.output_tokens"
+READ, WRITTEN = "gen_ai.usage.cache_read.input_tokens", "gen_ai.usage.cache_write.input_tokens"  # within the input
 
 with Client(sys.argv[1], os.environ["WEIR_KEY"], outbox=sys.argv[2]) as client:
     for line in sys.stdin:
@@ -26,6 +27,8 @@ with Client(sys.argv[1], os.environ["WEIR_KEY"], outbox=sys.argv[2]) as client:
             response_id=call[REQUEST],
             input_tokens=call.get(INPUT),
             output_tokens=call.get(OUTPUT),
+            cached_tokens=call.get(READ),
+            cache_write_tokens=call.get(WRITTEN),
         )
         client.send({**event, "time": call[RECEIVED]})
     client.flush()

@@ -23,6 +23,12 @@ MAX_ITEMS = 250  # of an invoice in Stripe
 NO_DECIMALS = {"BIF", "CLP", "DJF", "GNF", "JPY", "KMF", "KRW", "MGA", "PYG", "RWF", "VND", "VUV", "XAF", "XOF", "XPF"}
 THREE_DECIMALS = {"BHD", "JOD", "KWD", "OMR", "TND"}
 TRIES = 5
+NO_USAGE = {  # what a line is where it has no meter
+    "flat": "flat fee of the plan {tier}",
+    "minimum": "up to the minimum of the plan {tier}",
+    "maximum": "above the maximum of the plan {tier}",
+    "write_off": "written off",
+}
 
 
 def stripe_amount(amount: str, currency: str) -> int:
@@ -36,11 +42,12 @@ def stripe_amount(amount: str, currency: str) -> int:
 
 def description(line: dict) -> str:
     """What the customer reads."""
-    kind = "written off" if line["meter"] is None else f"{line['model'] or 'unknown model'} {line['meter']}"
-    tier = f", {line['tier']}" if line["tier"] else ""
     correction = f", correction of {line['original_period']}" if line["charge_class"] else ""
+    if line["kind"] in NO_USAGE:
+        return NO_USAGE[line["kind"]].format(tier=line["tier"]) + correction
+    tier = f", {line['tier']}" if line["tier"] else ""
     quantity = f": {Decimal(line['quantity']):,f}" if Decimal(line["quantity"]) else ""
-    return f"{kind}{tier}{correction}{quantity}"
+    return f"{line['model'] or 'unknown model'} {line['meter']}{tier}{correction}{quantity}"
 
 
 def ask(http: httpx.Client, method: str, path: str, key: str | None = None, **values: str) -> dict:

@@ -8,6 +8,7 @@ from typing import Any, TextIO
 
 from cli.output import printable
 from metering.csv_lines import text_of
+from metering.digits import exact_sum
 from metering.price_models import model_words
 from metering.pricing import BILLED_AS_PART, BILLED_IN_WHOLE
 from metering.vocabulary import Decision, UsageCause
@@ -80,7 +81,7 @@ def _session(row: Document) -> Iterator[str]:
 
 
 def _line(row: Document) -> Iterator[str]:
-    part = f"; of it {_sum(row['contribution'], row)}" if row["contribution"] else ""
+    part = f"; of it {_contributed(row['contribution'], row)}" if row["contribution"] else ""
     yield f"{row['account']} {row['month']}, {_what(row)}: {_product(row)}{part}"
 
 
@@ -131,12 +132,16 @@ def _changed(row: Document) -> str:
 
 def _window(row: Document) -> Iterator[str]:
     unpriced = f", of which {_text(row['unpriced_quantity'])} without a price" if row["unpriced_quantity"] else ""
+    of_month = exact_sum(version["quantity"] for version in row["price_versions"] if _is_by_total(version))
+    by_total = f", of which {_text(of_month)} priced by the month's total" if of_month else ""
     yield (
-        f"{row['account']} {_text(row['window_start'])}, {_what(row)}, {row['state']}: {_sum(row, row)}{unpriced}; "
+        f"{row['account']} {_text(row['window_start'])}, {_what(row)}, {row['state']}: {_sum(row, row)}{unpriced}"
+        f"{by_total}; "
         f"of it {_sum(row['contribution'], row)}"
     )
     for version in row["price_versions"]:
-        yield f"  {_product({**row, **version})}; of it {_sum(version['contribution'], row)}"
+        priced = {**row, **version}
+        yield f"  {_product(priced)}; of it {_contributed(version['contribution'], priced)}"
 
 
 def _correction(row: Document) -> Iterator[str]:
@@ -227,6 +232,11 @@ def _what(row: Document) -> str:
     return f"{model_words(row['model'] or 'no model')} {row['meter']}"
 
 
+def _is_by_total(row: Document) -> bool:
+    """Whether tiers or packages price it: no minute has a part of their amount."""
+    return row["unit_price"] is None and row["price_version"] is not None and row["price_version"] > BILLED_AS_PART
+
+
 def _product(row: Document) -> str:
     if row["price_version"] is None:
         return f"{_text(row['quantity'])} without a price"
@@ -234,10 +244,14 @@ def _product(row: Document) -> str:
         return f"{_text(row['quantity'])} billed by a meter within it, which has a price of its own"
     if row["price_version"] == BILLED_IN_WHOLE:
         return f"{_text(row['quantity'])} billed by the meter that it is within; it has no price of its own"
-    if row["unit_price"] is None:
+    if _is_by_total(row):
         return f"{_text(row['quantity'])} priced by the month's total (price version {row['price_version']})"
     product = f"{_text(row['quantity'])} x {_text(row['unit_price'])} = {_sum(row, row, amount_only=True)}"
     return f"{product} (price version {row['price_version']})"
+
+
+def _contributed(of: Document, row: Document) -> str:
+    return _text(of["quantity"]) if _is_by_total(row) else _sum(of, row)
 
 
 def _sum(of: Document, row: Document, *, amount_only: bool = False) -> str:

@@ -5,10 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import date
 from decimal import Decimal
+from functools import partial
 
 from dashboard.backend import Backend
 from dashboard.exact import Quantity, with_plain
 from dashboard.queries.meters import meters_of
+from jobs.queries.bills import read_periods
+from jobs.queries.plan_fees import read_plan_months
 from metering.months import IN_MONTH_SQL
 
 MAX_VALUES = 1_000
@@ -34,10 +37,14 @@ class Value:
 
 @dataclass(frozen=True)
 class Values:
-    """At most MAX_VALUES, those of the largest amounts first; `is_cut` where there are more."""
+    """At most MAX_VALUES, those of the largest amounts first; `is_cut` where there are more.
+
+    `has_included`: the account's plan includes units in the month, which `amount` has at their price.
+    """
 
     values: tuple[Value, ...]
     is_cut: bool
+    has_included: bool = False
 
 
 _DIMENSIONS = "SELECT config -> 'dimensions' AS names FROM jobs WHERE job = 'billing'"
@@ -68,6 +75,8 @@ def read_values(backend: Backend, account: str, month: date, dimension: str) -> 
     """The sums of an account's days in the month that begins on `month`, by the values of `dimension`."""
     with backend.snapshot() as cursor:
         meters = meters_of(cursor)
+        periods = partial(read_periods, cursor, month, [account])
+        has_included = bool(read_plan_months(cursor, month, periods, [account]).included)
         rows = cursor.execute(
             _VALUES,
             {
@@ -80,4 +89,4 @@ def read_values(backend: Backend, account: str, month: date, dimension: str) -> 
             },
         ).fetchall()
     values = tuple(Value(**with_plain(row, "requests", "tokens", "unpriced", "tiered")) for row in rows[:MAX_VALUES])
-    return Values(values, is_cut=len(rows) > MAX_VALUES)
+    return Values(values, is_cut=len(rows) > MAX_VALUES, has_included=has_included)

@@ -20,6 +20,7 @@ from dashboard.queries.meters import Meters, meters_of
 from jobs.queries.bills import Period as Period  # noqa: PLC0414  # pages that show bills import it from here
 from jobs.queries.bills import read_month
 from jobs.queries.forecasts import read_rates
+from jobs.queries.plan_fees import Charged, exactly
 from metering.forecast import Rate
 from metering.invoices import FEES
 from metering.price_tiers import Kind
@@ -39,7 +40,7 @@ class Line:
     Where a price has tiers or packages (`kind`), a line is of one `tier`, its `model` is what the price is for, and
     `next_unit_price` estimates what another unit would add. What a plan costs beside its usage (`kind` of FEES) has no
     model and no meter: `tier` is the plan, and `quantity` its days. `whole_period`: the period (`day`, `month`) that is
-    billed as a whole; None: it is billed by the minute.
+    billed as a whole; None: it is billed by the minute. `pooled`: the tiers are of a total that the account shares.
     """
 
     account: str
@@ -56,6 +57,7 @@ class Line:
     kind: str | None = None
     tier: str | None = None
     next_unit_price: Decimal | None = None
+    pooled: bool = False
 
     @property
     def is_tiered(self) -> bool:
@@ -118,10 +120,10 @@ def read_bills(backend: Backend, month: date) -> Bills:
 
 
 def account_lines(
-    cursor: psycopg.Cursor[dict[str, Any]], month: date, account: str, meters: Meters
+    cursor: psycopg.Cursor[dict[str, Any]], month: date, account: str, meters: Meters, charged: Charged = exactly
 ) -> tuple[Line, ...]:
-    """The lines of one account for a month, as the caller's transaction sees them."""
-    return tuple(_line(row, meters) for row in read_month(cursor, month, [account]).lines)
+    """The lines of one account for a month, as the caller's transaction sees them; `charged` as in `read_month`."""
+    return tuple(_line(row, meters) for row in read_month(cursor, month, [account], charged=charged).lines)
 
 
 def _line(row: Mapping[str, Any], meters: Meters) -> Line:

@@ -8,12 +8,14 @@ from datetime import date, datetime
 from decimal import Decimal
 from typing import Any
 
+import psycopg
+
 from dashboard.backend import Backend
 from dashboard.queries.bills import Line, account_lines
 from dashboard.queries.meters import Meters, meters_of
-from jobs.queries.invoices import LISTED, event_of, header_of, line_of
+from jobs.queries.invoices import LISTED, charged_lines, closed_moneys, event_of, header_of, last_lines, line_of
 from metering.invoice_chain import Event
-from metering.invoices import WRITE_OFF, Header, Key
+from metering.invoices import FEES, USAGE, WRITE_OFF, Header, Key
 from metering.invoices import Line as InvoiceLine
 
 PAGE_ROWS = 100
@@ -202,12 +204,23 @@ def read_key_history(backend: Backend, account: str, currency: str, key: Key) ->
         of_key = {"account": account, "currency": currency, **key._asdict()}
         rows = cursor.execute(_OF_KEY, of_key).fetchall()
         meters = meters_of(cursor)
-        month = () if key.kind == WRITE_OFF else account_lines(cursor, key.original_period, account, meters)
+        month = () if key.kind == WRITE_OFF else _charged_lines(cursor, key.original_period, account, meters)
     now = next((line for line in month if _is_of(line, currency, key)), None)
     issued = tuple(Issued(row["invoice"], row["state"], line_of(row)) for row in rows)
     return KeyHistory(issued, now)
 
 
+def _charged_lines(
+    cursor: psycopg.Cursor[dict[str, Any]], month: date, account: str, meters: Meters
+) -> tuple[Line, ...]:
+    """The lines of a month as its invoices have them: what brings a plan to its minimum depends on rounded lines."""
+    last = last_lines(cursor, [account], month)
+    closed = closed_moneys(cursor, [account], month, last)
+    return account_lines(cursor, month, account, meters, charged_lines(month, last, closed.get, closed))
+
+
 def _is_of(line: Line, currency: str, key: Key) -> bool:
-    of_key = (key.model, key.meter, key.price_version, key.tier)
-    return line.currency == currency and (line.model, line.meter, line.price_version, line.tier) == of_key
+    """Two fees of a plan differ in nothing but their kind."""
+    kind = line.kind if line.kind in FEES else USAGE
+    of_line = (line.currency, kind, line.model, line.meter, line.price_version, line.tier)
+    return of_line == (currency, key.kind, key.model, key.meter, key.price_version, key.tier)

@@ -81,7 +81,8 @@ def _price_freshness(line: Line, prices: tuple[PriceVersion, ...]) -> Freshness:
             of = "" if price.model == line.model else f" of {literal(model_words(price.model))}"
             costs = f"{money(price.unit_price, price.currency)} per {spaced(line.unit)}"
             if price.terms is not None:
-                costs = f"{price.terms} ({price.currency}, of the month's total; {_next(line)})"
+                total = "the month's total of its pool" if line.pooled else "the month's total"
+                costs = f"{price.terms} ({price.currency}, of {total}; {_next(line)})"
             words = (
                 f"{costs}{of}, plan {literal(price.plan)}, "
                 f"from {instant(price.effective_from)} UTC ({price.state}); change {price.lsn} in the journal."

@@ -40,6 +40,11 @@ def show_values(account: str, month: date, dimension: str) -> None:
     show_table([_row(value) for value in found.values], "bill-values")
     if found.is_cut:
         st.caption(f"`weir usage --window P1M --group-by {dimension}` lists all.")
+    if found.has_included:
+        st.caption(
+            "The account's plan includes units in this month. They belong to no value, so amounts have all units at "
+            "their price: the lines of the bill take off what is included."
+        )
     if any(value.is_other for value in found.values):
         st.caption("A day keeps 10,000 combinations of dimensions apart; `other` is the usage of all further ones.")
 

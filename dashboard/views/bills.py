@@ -201,7 +201,7 @@ def _line_row(line: Line) -> dict[str, Value]:
         "model": None if line.is_fee else model_words(line.model or "unknown"),
         "meter": line.meter or line.kind,
         "price version": None if line.is_fee else price_text(line.price_version),
-        "tier": f"plan {line.tier}" if line.is_fee else line.tier,
+        "tier": f"plan {line.tier}" if line.is_fee else f"{line.tier}, of the pool" if line.pooled else line.tier,
         "quantity": line.quantity,
         "unit": spaced(line.unit),
         "amount": line.amount,

@@ -14,13 +14,14 @@ from dashboard.panel import ask, head
 from dashboard.queries.bills import Line
 from dashboard.queries.invoices import Invoice, Issued, KeyHistory, read_invoice, read_key_history
 from dashboard.table import Value, show_table
-from dashboard.views.bill_line import line_name, show_line
+from dashboard.views.bill_line import FEE_NAMES, line_name, show_line
 from dashboard.views.bills import shown_months
 from dashboard.wording import count, instant, literal, money, price_text, several, spaced
 from metering.invoice_chain import Event
-from metering.invoices import WRITE_OFF, Key
+from metering.invoices import FEES, WRITE_OFF, Key
 from metering.invoices import Line as InvoiceLine
 from metering.invoices import State as InvoiceState
+from metering.plan_terms import Fee
 from metering.price_models import model_words
 
 
@@ -81,22 +82,31 @@ def _event(event: Event) -> dict[str, Value]:
 
 def _line(line: InvoiceLine, found: Invoice) -> dict[str, Value]:
     key = line.key
+    what, is_fee = _no_usage(key), key.kind in FEES
+    unit = "day" if is_fee else None
     return {
         "line": line.line,
         "class": line.charge_class or "",
         "month": f"{key.original_period:%Y-%m}",
-        "model": "written off" if key.kind == WRITE_OFF else model_words(key.model or "unknown"),
+        "model": what or model_words(key.model or "unknown"),
         "meter": key.meter,
-        "price version": None if key.kind == WRITE_OFF else price_text(key.price_version),
-        "tier": key.tier,
+        "price version": None if what else price_text(key.price_version),
+        "tier": f"plan {key.tier}" if is_fee else key.tier,
         "quantity": plain(line.quantity),
-        "unit": None if key.meter is None else spaced(found.meters.unit(key.meter)),
+        "unit": unit if key.meter is None else spaced(found.meters.unit(key.meter)),
         "unit price": line.unit_price,
         "exact amount": line.exact_amount,
         "amount": line.amount,
         "corrects": None if line.corrects_invoice is None else f"{line.corrects_invoice}, line {line.corrects_line}",
         "corrected by": ", ".join(found.corrected_by.get(line.line, ())) or None,
     }
+
+
+def _no_usage(key: Key) -> str | None:
+    """What a line without a model is; None: it is of usage."""
+    if key.kind == WRITE_OFF:
+        return "written off"
+    return FEE_NAMES[Fee(key.kind)] if key.kind in FEES else None
 
 
 def _opened(found: Invoice) -> None:
@@ -125,8 +135,9 @@ def _opened(found: Invoice) -> None:
 
 def key_name(key: Key) -> str:
     """What all lines of a key are about."""
-    if key.kind == WRITE_OFF:
-        return f"{key.original_period:%Y-%m} · written off"
+    if (what := _no_usage(key)) is not None:
+        plan = f"plan {key.tier} · " if key.kind in FEES else ""
+        return f"{key.original_period:%Y-%m} · {plan}{what}"
     price = price_text(key.price_version)
     return " · ".join(
         part
@@ -173,9 +184,12 @@ def _sum(history: KeyHistory, currency: str) -> str:
     if any(line.key.kind == WRITE_OFF for line in counted):
         return sentence
     if history.now is None:
-        return f"{sentence} It has no usage any more."
+        is_fee = any(issued.line.key.kind in FEES for issued in history.issued)
+        return f"{sentence} {'The plan does not cost that' if is_fee else 'There is no usage of it'} any more."
     quantity, exact = count(history.now.quantity), money(history.now.amount, currency)
     now = f"Usage is now {quantity} at {exact}"
+    if history.now.is_fee:
+        now = f"It is now {exact} for {quantity} days"
     issued = (total(line.quantity for line in counted), total(line.exact_amount or Decimal() for line in counted))
     is_same = issued == (history.now.quantity, history.now.amount or Decimal())
     return f"{sentence} {now}: {'as issued' if is_same else 'the next close corrects it'}."

@@ -66,6 +66,7 @@ _LINES = """
     ), granted AS (
         SELECT summed.account, model, summed.meter, summed.currency, price_version, summed.quantity, rung.plan,
                least(given.quantity, greatest(sum(summed.quantity) OVER of_plan, 0)) AS granted,
+               given.quantity > sum(summed.quantity) OVER of_plan AS has_left,
                sum(greatest(summed.quantity, 0)) OVER of_plan AS total
         FROM summed JOIN (SELECT price_version, plan FROM price_ladders) AS rung USING (price_version)
         JOIN unnest(
@@ -85,15 +86,15 @@ _LINES = """
                ) AS place
         FROM shared WINDOW of_plan AS (PARTITION BY account, plan, currency, meter)
     ), included AS (
-        SELECT account, model, meter, currency, price_version, quantity AS included
+        SELECT account, model, meter, currency, price_version, has_left, quantity AS included
         FROM granted WHERE quantity > 0 AND granted >= total
         UNION ALL
-        SELECT account, model, meter, currency, price_version,
+        SELECT account, model, meter, currency, price_version, has_left,
                (share + CASE WHEN place <= rest THEN 1 ELSE 0 END) * 0.000001
         FROM ranked
     ), used AS (
         SELECT summed.account, summed.model, summed.meter, summed.currency, summed.price_version, unit_price,
-               summed.quantity - coalesce(included, 0) AS quantity, coalesce(included, 0) AS included,
+               summed.quantity - coalesce(included, 0) AS quantity, coalesce(included, 0) AS included, has_left,
                first_window, last_window_end, corrected
         FROM summed LEFT JOIN included
           ON included.account = summed.account AND included.model IS NOT DISTINCT FROM summed.model
@@ -101,8 +102,9 @@ _LINES = """
          AND included.price_version = summed.price_version
     ), parts AS (
         SELECT used.account, rung.plan, rung.model, used.meter, used.currency, price_version, rung.effective_from,
-               rung.terms, sum(used.quantity) AS quantity, sum(included) AS included, min(first_window) AS first_window,
-               max(last_window_end) AS last_window_end, bool_or(corrected) AS corrected
+               rung.terms, sum(used.quantity) AS quantity, sum(included) AS included, bool_or(has_left) AS has_left,
+               min(first_window) AS first_window, max(last_window_end) AS last_window_end,
+               bool_or(corrected) AS corrected
         FROM used JOIN price_ladders AS rung USING (price_version)
         GROUP BY used.account, rung.plan, rung.model, used.meter, used.currency, price_version, rung.effective_from,
                  rung.terms
@@ -124,7 +126,7 @@ _LINES = """
     SELECT used.account, used.model, used.meter, used.currency, used.price_version, used.unit_price, quantity,
            quantity * used.unit_price AS amount, first_window, last_window_end, corrected,
            NULL::text AS terms, NULL::numeric AS ladder_start, NULL::numeric AS ladder_end,
-           NULL::numeric AS ladder_total, NULL::boolean AS has_above, rung.plan, included,
+           NULL::numeric AS ladder_total, NULL::boolean AS has_above, rung.plan, included, has_left,
            NULL::numeric[] AS quantities, NULL::integer AS place
     FROM used LEFT JOIN price_ladders AS rung USING (price_version) WHERE rung.terms IS NULL
     UNION ALL
@@ -132,7 +134,7 @@ _LINES = """
            first_window, last_window_end, corrected,
            terms, coalesce(of_pool.ladder_start, ladder.ladder_end - quantity),
            coalesce(of_pool.ladder_end, ladder.ladder_end), coalesce(of_pool.ladder_total, ladder.ladder_total),
-           coalesce(of_pool.has_above, ladder.has_above), plan, included, quantities, place
+           coalesce(of_pool.has_above, ladder.has_above), plan, included, has_left, quantities, place
     FROM ladder LEFT JOIN pool_parts(%(month)s, %(accounts)s) AS of_pool USING (account, meter, currency, price_version)
     WHERE terms IS NOT NULL
 """
@@ -141,7 +143,7 @@ _WITH_FEES = f"""
     {_LINES}
     UNION ALL
     SELECT account, NULL, NULL, currency, NULL, NULL, 0, amount, first_window, last_window_end, false,
-           NULL, NULL, NULL, NULL, NULL, NULL, 0, NULL, NULL
+           NULL, NULL, NULL, NULL, NULL, NULL, 0, NULL, NULL, NULL
     FROM unnest(
         %(fee_accounts)s::text[], %(fee_currencies)s::text[], %(fee_amounts)s::numeric[],
         %(fee_starts)s::timestamptz[], %(fee_ends)s::timestamptz[]
@@ -182,14 +184,14 @@ class Period:
 
 @dataclass(frozen=True)
 class Month:
-    """`lines` have LINE_KEY, `kind`, `tier`, `unit_price`, `quantity`, `amount`, `last_window_end`, `corrected` and
-    `next_unit_price`.
+    """`lines` have LINE_KEY, `kind`, `tier`, `unit_price`, `quantity`, `amount`, `last_window_end`, `corrected`,
+    `next_unit_price` and `pooled`.
 
     `kind` is that of the price (`metering.price_tiers.Kind`); None: the usage has no price. A price of another kind
     than `unit` has one line per tier that prices any of its units (`tier`: `1: up to 1000000`), whose `model` is what
     the price is for, such as `gpt-4o*`. `amount` is exact: quantity x unit price, with the flat price of the tier; or
     the packages that the units open. `next_unit_price` (else None) is what the next unit of such a price would add: an
-    estimate, which no sum contains.
+    estimate, which no sum contains. `pooled`: its tiers are of a total that the account shares with others.
 
     What an account's plan costs beside its usage are lines of a `kind` of `metering.plan_terms.Fee`, without model and
     meter: `tier` is the plan, `quantity` the days that the account has it in the month. `periods` are those of the
@@ -344,7 +346,8 @@ def _lines_of(row: Row, fees: _Fees) -> Iterator[Row]:
     terms, start, end, total = (row.pop(name) for name in ("terms", "ladder_start", "ladder_end", "ladder_total"))
     has_above, quantities, place = (row.pop(name) for name in ("has_above", "quantities", "place"))
     row.pop("plan", None)
-    included = row.pop("included")
+    included, has_left = row.pop("included"), row.pop("has_left")
+    row["pooled"] = quantities is not None
     if row["meter"] is None:
         of_fee = {**row, "next_unit_price": None}
         for fee in fees.every[row["account"], row["currency"]]:
@@ -356,7 +359,8 @@ def _lines_of(row: Row, fees: _Fees) -> Iterator[Row]:
         of_price = {**row, "kind": kind, "next_unit_price": None}
     else:
         price = PriceTerms.parse(terms)
-        of_price = {**row, "kind": price.kind.value, "next_unit_price": price.next_unit_price(total)}
+        next_unit_price = Decimal(0) if has_left else price.next_unit_price(total)
+        of_price = {**row, "kind": price.kind.value, "next_unit_price": next_unit_price}
     if included:
         yield {**of_price, "tier": TIER_INCLUDED, "quantity": included, "unit_price": Decimal(0), "amount": Decimal(0)}
     if terms is None:

@@ -11,6 +11,7 @@ from typing import Any
 from laptop.ports import LOOPBACK
 
 TOKENS = {"llm_input_token": 1200, "llm_output_token": 300, "model_name_override": "gpt-4o"}
+TOKENS |= {"llm_cached_input_token": 1000}
 _TYPE = "type.googleapis.com/envoy.extensions"
 
 

@@ -93,5 +93,7 @@ def test_each_call_in_envoys_access_log_is_one_valid_event(
     assert rows["reason"].to_list() == [None] * 4, rows["violation"].to_list()
     assert len(set(rows["identity"])) == 2, "given the same lines again, it sends the same events"
     assert set(rows["input_tokens"]) == {TOKENS["llm_input_token"]}
+    assert set(rows["cached_tokens"]) == {TOKENS["llm_cached_input_token"]}
+    assert set(rows["cache_write_tokens"]) == {None}, "a route may count only some of the kinds"
     assert set(rows["output_tokens"]) == {TOKENS["llm_output_token"]}
     assert (set(rows["model"]), set(rows["account"])) == ({"gpt-4o"}, {account})

@@ -18,6 +18,7 @@ from metering.invoices import USAGE, Charge, Key, Money, Rounding, own_lines
 from tests.dashboard.conftest import Pages, texts
 from tests.dashboard.seeding import Day, invoice_of, store_issued
 from tests.pipelines.closing import DECEMBER, NOON, NOVEMBER, OCTOBER, Books, books_of
+from tests.pipelines.plan_world import LATER, PRICES, account, books_with_plans, costs
 
 MONEY = Money("EUR", 2, Rounding.HALF_EVEN)
 MONTH = timedelta(days=31)
@@ -138,6 +139,26 @@ def test_a_credit_note_and_a_write_off_are_called_so(open_page: Pages, books: Bo
     assert {row["invoice"]: row["kind"] for row in listed(page)}["weir-3"] == "credit note"
     assert listed(page, 2)[-1]["model"] == "written off"
     assert "Usage is now" not in texts(page)
+
+
+def test_a_fee_is_called_so_and_compared_with_itself_as_invoices_round(
+    open_page: Pages, connected: str, database: str
+) -> None:
+    for books in books_with_plans(database):
+        costs(books, flat_fee="10.004", minimum_amount="20")
+        account(books)
+        books.use(Decimal("1.4"), price=PRICES["basic"], account="a")
+        books.end(OCTOBER)
+        books.close(at=LATER)
+    # 0.014 and 10.004 are invoiced as 0.01 and 10.00, so 9.99 are missing and not 9.982.
+    page = open_page("invoices", invoice="weir-1", line="2 · 2026-10 · plan basic · up to the minimum")
+    named = [[row[name] for name in ("model", "price version", "tier", "unit", "amount")] for row in listed(page, 2)]
+    assert named[:2] == [
+        ["flat fee", None, "plan basic", "day", "10.00"],
+        ["up to the minimum", None, "plan basic", "day", "9.99"],
+    ]
+    assert "They sum to 9.99 EUR" in texts(page)
+    assert "It is now 9.99 EUR for 31 days: as issued." in texts(page)
 
 
 def test_a_line_leads_down_to_its_price_its_windows_and_its_requests(open_page: Pages, seeded: str, day: Day) -> None:

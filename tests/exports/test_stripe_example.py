@@ -20,6 +20,7 @@ from tests.exports.stripe_double import KEY, Stripe, serving
 from tests.pages import ROOT
 from tests.pipelines.billing import Price
 from tests.pipelines.closing import NOON, NOVEMBER, OCTOBER, Books, books_of
+from tests.pipelines.plan_world import LATER, PRICES, account, books_with_plans, costs
 
 EXAMPLE = ROOT / "examples" / "stripe_invoice_items.py"
 MODELS = ("opus", "sonnet", "haiku", "mini")
@@ -89,6 +90,22 @@ def test_each_line_becomes_an_item_and_they_add_up_to_the_invoice(
         (-150, "sonnet input_tokens, correction of 2026-10: -1,001"),
     ]
     assert sum(item["amount"] for item in stripe.items) == Decimal(shown["total"]) * 100
+
+
+def test_a_fee_is_described_as_what_it_is(stripe: Stripe, database: str, tmp_path: Path) -> None:
+    for books in books_with_plans(database):
+        costs(books, flat_fee="10", minimum_amount="20")
+        account(books, name="acme")
+        books.use(100, price=PRICES["basic"])
+        books.end(OCTOBER)
+        books.close(at=LATER)
+        sent = send(stripe, tmp_path, show(books, tmp_path, "weir-1"))
+    assert sent.returncode == 0, sent.stderr
+    assert [(item["amount"], item["description"]) for item in stripe.items] == [
+        (1000, "flat fee of the plan basic"),
+        (900, "up to the minimum of the plan basic"),
+        (100, "sonnet input_tokens: 100"),
+    ]
 
 
 @pytest.mark.parametrize("place", range(1, 10))

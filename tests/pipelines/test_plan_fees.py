@@ -315,6 +315,26 @@ def test_what_is_not_included_begins_at_the_first_tier_and_all_may_be_included(b
     assert bill(books) == [("a", "graduated", "included", 150, 0), ("a", "minimum", "basic", 31, 5)]
 
 
+@pytest.mark.parametrize(("included", "next_unit_price"), [("150.5", 0), ("150", 1), ("50", 1), ("49.5", 2)])
+def test_another_unit_adds_nothing_while_the_plan_includes_more(
+    books: Books, included: str, next_unit_price: int
+) -> None:
+    account(books)
+    with books.connection.transaction():
+        tiers = '{"kind":"graduated","tiers":[{"up_to":"100.5","unit_price":"1"},{"unit_price":"2"}]}'
+        books.connection.execute(
+            "INSERT INTO price_ladders VALUES (20, 'basic', 'm*', 'input_tokens', 'EUR', %s, NULL, %s)", [BEGINS, tiers]
+        )
+    books.end(OCTOBER)
+    day = {"account": "a", "day": date(2026, 10, 5), "meter": "input_tokens", "currency": "EUR", "price_version": 20}
+    at = {"first_window": BEGINS, "last_window_end": BEGINS + timedelta(minutes=1)}
+    write(books.database, "usage_days", *({**day, **at, "model": model, "quantity": 75} for model in ("m1", "m2")))
+    costs(books, included={"input_tokens": included})
+    with psycopg.connect(books.database, row_factory=dict_row) as reader:
+        lines = read_month(reader, OCTOBER).lines
+    assert {line["next_unit_price"] for line in lines} == {next_unit_price}
+
+
 def test_totals_of_no_account_have_no_fees_of_others(books: Books) -> None:
     account(books)
     costs(books, flat_fee="31")

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from fractions import Fraction
+from types import SimpleNamespace
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -16,10 +17,12 @@ import psycopg
 import pytest
 from psycopg.rows import dict_row
 from psycopg.types.json import Jsonb
+from typer.testing import CliRunner
 
 from catalog.closed_months import ClosedMonthsTouched
 from catalog.file import CatalogFile, parse_catalog
 from catalog.store import store_file
+from cli.main import app
 from deployment.errors import CannotRun
 from jobs.audit.bills.invoices import check_invoices
 from jobs.audit.recompute.basis import Scope
@@ -85,6 +88,7 @@ def test_members_share_the_tiers_of_one_total_by_quantity(database: str) -> None
         ("top", "1: up to 1000", 70, 140),
     ]
     assert {row["next_unit_price"] for row in bill(database).lines[:4]} == {1}
+    assert [row["pooled"] for row in bill(database).lines] == [True, True, True, True, False]
 
 
 def test_a_pool_is_of_its_months_alone(database: str) -> None:
@@ -339,6 +343,28 @@ def test_what_the_guide_shows_of_pools_is_applied_one_after_the_other(database: 
     begun, changed = (block.text for block in blocks_of("yaml") if "\npools:\n" in block.text)
     assert store_file(database, parse_catalog(begun)).pools == {"c": 2, "r": 0}
     assert store_file(database, parse_catalog(changed)).pools == {"u": 2, "c": 2, "r": 0}
+
+
+def test_the_members_of_pools_are_listed_with_their_months(database: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    family(database, "a", "b", "c")
+    months = {"first_month": date(2026, 1, 1), "end_month": date(2026, 2, 1)}
+    never = {"first_month": date(2026, 5, 1), "end_month": date(2026, 5, 1)}
+    write(database, "catalog.pools", *pool("a", "b"), *pool("c", **months), *pool("top", **never))
+    monkeypatch.setattr("deployment.stack.running_deployment", lambda _: SimpleNamespace(postgres_url=database))
+
+    def listed(*arguments: str) -> list[tuple[Any, ...]]:
+        found = CliRunner().invoke(app, ["pools", "list", *arguments, "--format", "json"])
+        assert found.exit_code == 0, found.output
+        names = ("parent", "account", "first_month", "end_month")
+        return [tuple(row[name] for name in names) for row in json.loads(found.stdout)]
+
+    every = [
+        ("top", "c", "2026-01", "2026-02"),
+        ("top", "a", "2026-03", None),
+        ("top", "b", "2026-03", None),
+    ]
+    assert listed() == listed("--account", "a") == listed("--account", "top") == every
+    assert listed("--account", "elsewhere") == []
 
 
 def test_pools_are_not_emptied_by_a_truncate(database: str) -> None:

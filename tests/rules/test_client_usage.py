@@ -87,7 +87,8 @@ def test_openais_responses_and_embeddings_are_read_too() -> None:
     )
     embeddings = {"object": "list", "model": "text-embedding-3-small", "usage": {"prompt_tokens": 8, "total_tokens": 8}}
     first, second = (openai_usage(embeddings, account="a", source="s") for _ in range(2))
-    assert (first["data"]["input_tokens"], "output_tokens" in first["data"]) == (8, False)
+    # Null is no 0: it would count as a report that is missing.
+    assert (first["data"]["input_tokens"], first["data"]["output_tokens"]) == (8, 0)
     assert first["id"] != second["id"]
 
 
@@ -102,6 +103,71 @@ def test_responses_that_share_a_small_number_are_calls_of_their_own_and_each_is_
     assert again == second
     assert second["id"] == second["data"]["request_id"]
     assert second["id"].startswith(f"{small}-")
+
+
+@pytest.mark.parametrize(
+    ("usage", "cached", "written"),
+    [
+        # DeepSeek
+        ({"prompt_tokens": 100, "prompt_cache_hit_tokens": 64, "prompt_cache_miss_tokens": 36}, 64, None),
+        # Moonshot
+        ({"prompt_tokens": 100, "cached_tokens": 64}, 64, None),
+        # OpenRouter
+        ({"prompt_tokens": 100, "prompt_tokens_details": {"cached_tokens": 0, "cache_write_tokens": 90}}, 0, 90),
+        # LiteLLM, of a message of Anthropic
+        (
+            {
+                "prompt_tokens": 100,
+                "prompt_tokens_details": {"cached_tokens": 60, "cache_creation_tokens": 30},
+                "cache_read_input_tokens": 60,
+                "cache_creation_input_tokens": 30,
+            },
+            60,
+            30,
+        ),
+        ({"prompt_tokens": 100, "cache_read_input_tokens": 60, "cache_creation_input_tokens": 30}, 60, 30),
+        # Anthropic's own, whose input does not include them, is for `anthropic_usage`.
+        ({"input_tokens": 10, "cache_read_input_tokens": 60, "cache_creation_input_tokens": 30}, None, None),
+    ],
+)
+def test_what_compatible_apis_read_from_a_cache_and_write_to_it_is_not_billed_as_other_input(
+    usage: dict[str, Any], cached: int | None, written: int | None
+) -> None:
+    response = {"id": "1", "model": "m", "usage": {**usage, "completion_tokens": 5}}
+    data = openai_usage(response, account="a", source="s")["data"]
+    assert (data.get("cached_tokens"), data.get("cache_write_tokens")) == (cached, written)
+
+
+@pytest.mark.parametrize(
+    ("status", "reported"), [("failed", "error"), ("cancelled", "cancelled"), ("incomplete", None)]
+)
+def test_a_response_that_failed_is_no_completed_request(status: str, reported: str | None) -> None:
+    data = openai_usage({**RESPONSES, "status": status, "usage": None}, account="a", source="s")["data"]
+    assert data["status"] == (reported or "completed")
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        {"object": "chat.completion.chunk", "usage": None},
+        {"status": "in_progress", "usage": None},
+        {"status": "queued"},
+    ],
+)
+def test_a_part_of_a_response_is_refused_as_it_has_the_id_of_the_one_with_the_usage(
+    part: dict[str, Any],
+) -> None:
+    whole = {name: value for name, value in CHAT.items() if name != "usage"}
+    with pytest.raises(ValueError, match="chatcmpl-1 has no usage yet"):
+        openai_usage({**whole, **part}, account="a", source="s")
+    last = openai_usage({**CHAT, "object": "chat.completion.chunk"}, account="a", source="s")
+    assert last["data"]["output_tokens"] == 350
+
+
+def test_what_is_written_to_the_cache_for_an_hour_is_reported_as_a_part_of_all_that_is_written() -> None:
+    hour = {**MESSAGE["usage"], "cache_creation": {"ephemeral_5m_input_tokens": 88, "ephemeral_1h_input_tokens": 100}}
+    data = anthropic_usage({**MESSAGE, "usage": hour}, account="a", source="s")["data"]
+    assert (data["cache_write_tokens"], data["cache_write_1h_tokens"]) == (188, 100)
 
 
 def test_anthropic_input_includes_cache_reads_and_writes() -> None:
@@ -134,6 +200,11 @@ def test_the_litellm_callback_sends_usage_for_the_account_of_the_call() -> None:
     )
     ended = datetime(2026, 1, 2, 3, 4, 5)  # noqa: DTZ001  # LiteLLM's own have no zone
     callback({"litellm_params": {"metadata": {"team": "acme"}}}, Response(CHAT), ended, ended)
+    chunk = {**CHAT, "object": "chat.completion.chunk", "usage": None}
+    of_stream = {"litellm_params": {"metadata": {"team": "acme"}}, "stream": True}
+    callback(of_stream, Response(chunk), ended, ended)
     (event,) = client.sent
+    callback({**of_stream, "complete_streaming_response": Response({**CHAT, "id": "2"})}, Response(chunk), ended, ended)
+    assert [sent["data"]["output_tokens"] for sent in client.sent if sent["id"] == "2"] == [350]
     assert (event["subject"], event["source"], event["data"]["output_tokens"]) == ("acme", "litellm", 350)
     assert datetime.fromisoformat(event["time"]) == ended.astimezone(UTC)

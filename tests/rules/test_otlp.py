@@ -149,6 +149,15 @@ def test_names_of_earlier_releases_are_read_and_the_current_ones_come_first() ->
     assert both.items() >= {"input_tokens": 8, "cache_write_tokens": 4}.items()
 
 
+@pytest.mark.parametrize("operation", ["embeddings", "embedding"])
+def test_embeddings_have_no_output_which_is_no_missing_report(operation: str) -> None:
+    given: dict[str, Attribute] = {"gen_ai.operation.name": operation, "gen_ai.request.model": "e"}
+    given["gen_ai.usage.input_tokens"] = 8
+    assert data(given).items() >= {"input_tokens": 8, "output_tokens": 0}.items()
+    assert data(given | {"gen_ai.usage.output_tokens": 3})["output_tokens"] == 3
+    assert "output_tokens" not in data(given | {"gen_ai.operation.name": "chat"})
+
+
 def test_a_cached_token_of_audio_is_counted_as_cached_alone() -> None:
     found = data(
         CALL
