@@ -19,6 +19,7 @@ from jobs.journal.elements import has_elements
 from jobs.journal.erasing import READ, erased
 from jobs.runtime.delta.deciding_rows import files_of
 from jobs.runtime.delta.growth import with_stored_columns
+from jobs.runtime.delta.parquet import OF_MANY_ROWS
 from jobs.runtime.delta.table import AFTER_COMMIT, ONE_FILE_BYTES, open_to_change
 from jobs.runtime.errors import Refused
 from jobs.streams import CatalogTopic, Table
@@ -214,6 +215,7 @@ def replace_rows(found: DeltaTable, table: Table, day: date, stretch: tuple[int,
         mode="overwrite",
         predicate=f"log_date = DATE '{day}' AND lsn >= {first} AND lsn <= {last}",
         target_file_size=ONE_FILE_BYTES,
+        writer_properties=OF_MANY_ROWS,
         commit_properties=CommitProperties(custom_metadata={"weir": "forget"}, app_transactions=noted),
         post_commithook_properties=AFTER_COMMIT,
     )
