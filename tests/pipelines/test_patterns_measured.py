@@ -18,7 +18,7 @@ from polars.testing import assert_frame_equal
 from pyspark.sql import SparkSession
 
 from jobs.analytics.config import AnalyticsConfig
-from jobs.analytics.patterns.blocks import blocks_in_tasks, blocks_of_rows, read_block
+from jobs.analytics.patterns.blocks import Block, blocks_in_tasks, blocks_of_rows, read_block
 from jobs.analytics.pipeline import STAGED
 from jobs.rebuild.analytics import begin_again
 from jobs.streams import INSTANT
@@ -167,21 +167,20 @@ def test_the_driver_makes_the_same_blocks_as_tasks_of_texts_and_integers(spark: 
     schema = pa.schema([(name, kinds.get(name, pa.int64())) for name in rows[0]])
     outcomes = pa.Table.from_pylist(rows, schema=schema)
     patterns = AnalyticsConfig.model_validate({"patterns": OF_TEXTS_AND_INTEGERS}).declared_patterns
-    here = blocks_of_rows(outcomes, patterns, STAGED)
+    here = blocks_of_rows(outcomes, patterns)
     assert here is not None
-    in_tasks = blocks_in_tasks(spark.createDataFrame(outcomes), patterns, STAGED).toArrow()
+    staged = blocks_in_tasks(spark.createDataFrame(outcomes), patterns, STAGED).toArrow().to_pylist()
+    in_tasks = [Block(row["window_start"], int(row["version"]), b64decode(row["measures"])) for row in staged]
     assert_frame_equal(of_blocks(here), of_blocks(in_tasks))
     assert of_blocks(here).height == 400
     for kind in (pa.float64(), pa.string(), pa.bool_()):
         column = pa.nulls(len(outcomes), kind)
         cast = outcomes.set_column(schema.names.index("output_tokens"), "output_tokens", column)
-        assert blocks_of_rows(cast, patterns, STAGED) is None, kind
+        assert blocks_of_rows(cast, patterns) is None, kind
 
 
-def of_blocks(staged: pa.Table) -> pl.DataFrame:
+def of_blocks(listed: list[Block]) -> pl.DataFrame:
     """The outcomes of all blocks with their minutes, in order."""
-    blocks = [
-        read_block(b64decode(row["measures"])).with_columns(minute=pl.lit(row["window_start"]))
-        for row in staged.to_pylist()
-    ]
+    blocks = [read_block(block.content).with_columns(minute=pl.lit(block.minute)) for block in listed]
+    assert [block.rows for block in listed] == [block.height for block in blocks]
     return pl.concat(blocks).sort("event_time", "#lsn")
