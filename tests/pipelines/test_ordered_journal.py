@@ -13,7 +13,7 @@ from deltalake import DeltaTable
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jobs.billing.ordered.contents import Content, ContentFile, HeldContents, opened
+from jobs.billing.ordered.contents import VALUE, Content, ContentFile, HeldContents, opened
 from jobs.billing.ordered.journal import JournalParts
 from jobs.billing.ordered.order import KEY, NEVER_US, Cursor, Generations, Wait
 from jobs.runtime.delta.rows_by_lsn import rows_of_file
@@ -70,7 +70,7 @@ def published(
         assert values == [value_of(lsn) for lsn in rows["lsn"]]
         assert len(values) == min(1, len(found)) or sum(map(len, values)) <= max_bytes
         sent += [Ordered(len(sent) + n, lsn, late) for n, (lsn, late) in enumerate(rows_of(rows), 1)]
-        parts.sent(rows["lsn"])
+        parts.sent(rows["lsn"].to_list())
         if len(rows) < len(found):
             generation, order_us, lsn = rows.select(KEY).row(-1)
             cursor = generation, order_us, lsn
@@ -196,7 +196,7 @@ def test_large_events_are_read_and_held_by_bytes_and_not_by_number(
         sent += some
         generation, order_us, lsn = found.select(KEY).row(1)
         cursor = generation, order_us, lsn
-        parts.sent(found["lsn"].head(2))
+        parts.sent(found["lsn"].head(2).to_list())
         found = found.slice(2)
     assert sent == [*values.values()]
     assert max(held) < 7 * size, "what is held, and what is decoded at once"
@@ -262,4 +262,4 @@ def rows_of(found: pl.DataFrame) -> Iterator[tuple[int, bool]]:
 
 def values_of(contents: Iterable[Content | None]) -> list[bytes]:
     """The event of each; empty where there is none."""
-    return [b"" if content is None or content.value is None else content.value for content in contents]
+    return [(None if content is None else content[VALUE]) or b"" for content in contents]

@@ -6,10 +6,10 @@ as long as the table has the file, and goes with it.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
-from typing import NamedTuple
+from itertools import accumulate, repeat, takewhile
 
 import polars as pl
 import pyarrow as pa
@@ -19,9 +19,9 @@ from deltalake.fs import DeltaStorageHandler
 from pyarrow.fs import PyFileSystem
 
 MAX_BYTES_HELD = 32 << 20
-"""Of contents, and of what Python needs for each."""
+"""Of events, and of what Python needs for each."""
 OBJECT_BYTES = 400
-"""About what Python needs for a content besides its event and key."""
+"""About what Python needs for one besides its event."""
 BATCH_BYTES, BATCH_ROWS = 1 << 20, 8_192
 """Of a file, decoded at once."""
 WHOLE_FILE_BYTES = 4 << 20
@@ -38,49 +38,23 @@ COLUMNS = {
 Header = tuple[str, bytes]
 
 
-class Content(NamedTuple):
-    """What a record has of its row; `value` is None for an event that was erased, or is part of another row's.
+Content = tuple[int, bool, int, str, bytes, bytes | None, tuple[Header, Header], bytes]
+"""What a record has of its row: `place_us` and `is_late`, by which it comes (`order.upcoming`), the size of the event,
+the file, the key, the event (None where it was erased, or is part of another row's), where it came from, the offset.
 
-    It comes at `place_us`, and a late one before others of that place (`order.upcoming`).
-    """
-
-    lsn: int
-    place_us: int
-    is_late: bool
-    path: str
-    key: bytes
-    value: bytes | None
-    came_from: tuple[Header, Header]
-    offset: bytes
-
-    @property
-    def size(self) -> int:
-        """Bytes of the event."""
-        return 0 if self.value is None else len(self.value)
-
-    @property
-    def held_bytes(self) -> int:
-        """About what it takes."""
-        return OBJECT_BYTES + len(self.key) + self.size
-
-    @property
-    def place(self) -> tuple[int, bool, int]:
-        """Where it comes among others."""
-        return self.place_us, not self.is_late, self.lsn
+A plain tuple, made by `zip`: what is made for each event is most of what publishing it costs.
+"""
+SIZE, PATH, VALUE = 2, 3, 5
+"""Places in it."""
 
 
 class HeldContents:
     """Contents by lsn, of those that come next as many as have `max_bytes`."""
 
     def __init__(self, max_bytes: int = MAX_BYTES_HELD) -> None:
-        self._max_bytes = max_bytes
-        self._held: dict[int, Content] = {}
+        self.max_bytes = max_bytes
         self.bytes = 0
-
-    @property
-    def max_bytes(self) -> int:
-        """As many are held."""
-        return self._max_bytes
+        self._held: dict[int, Content] = {}
 
     def missing(self, lsns: Iterable[int]) -> list[int]:
         """Those that are not held."""
@@ -88,49 +62,43 @@ class HeldContents:
 
     def first(self, lsns: Sequence[int], max_bytes: int) -> list[Content | None]:
         """The first of these, of which the events have at most so many bytes, at least one; None is not held."""
-        found: list[Content | None] = []
-        total = 0
-        for content in map(self._held.get, lsns):
-            total += 0 if content is None else content.size
-            if total > max_bytes and found:
-                break
-            found.append(content)
-        return found
+        found = [*map(self._held.get, lsns)]
+        sizes = accumulate(0 if content is None else content[SIZE] for content in found)
+        return found[: max(1, sum(1 for _ in takewhile(lambda total: total <= max_bytes, sizes)))]
 
-    def put(self, contents: Iterable[Content]) -> None:
-        """Hold them, until `trim` beyond `max_bytes`."""
-        for content in contents:
-            if content.lsn not in self._held:
-                self._held[content.lsn] = content
-                self.bytes += content.held_bytes
+    def put(self, contents: Mapping[int, Content]) -> None:
+        """Hold them by lsn, until `trim` beyond `max_bytes`."""
+        new = {lsn: content for lsn, content in contents.items() if lsn not in self._held}
+        self._held |= new
+        self.bytes += sum(content[SIZE] for content in new.values()) + len(new) * OBJECT_BYTES
 
     def trim(self, next_lsns: Sequence[int]) -> Sequence[int]:
         """Drop what is too much: what comes last of the others, and then the last of these. Returns those of them up to
         the first that was dropped.
         """
-        if self.bytes <= self._max_bytes:
+        if self.bytes <= self.max_bytes:
             return next_lsns
         of_next = set(next_lsns)
-        others = [content for content in self._held.values() if content.lsn not in of_next]
-        for content in sorted(others, key=lambda other: other.place, reverse=True):
-            if self.bytes <= self._max_bytes:
+        others = [(place_us, not is_late, lsn) for lsn, (place_us, is_late, *_) in self._held.items()]
+        for _, _, lsn in sorted(others, reverse=True):
+            if self.bytes <= self.max_bytes:
                 return next_lsns
-            self.drop([content.lsn])
+            if lsn not in of_next:
+                self.drop([lsn])
         end = len(next_lsns)
-        while self.bytes > self._max_bytes and end > 1:
+        while self.bytes > self.max_bytes and end > 1:
             end -= 1
             self.drop([next_lsns[end]])
         return next_lsns[:end]
 
     def drop(self, lsns: Iterable[int]) -> None:
         """Without them."""
-        for lsn in lsns:
-            if (gone := self._held.pop(lsn, None)) is not None:
-                self.bytes -= gone.held_bytes
+        gone = [content for lsn in lsns if (content := self._held.pop(lsn, None)) is not None]
+        self.bytes -= sum(content[SIZE] for content in gone) + len(gone) * OBJECT_BYTES
 
     def retain(self, paths: Collection[str]) -> None:
         """Drop those of all other files."""
-        self.drop([lsn for lsn, content in self._held.items() if content.path not in paths])
+        self.drop([lsn for lsn, content in self._held.items() if content[PATH] not in paths])
 
 
 class ContentFile:
@@ -150,7 +118,7 @@ class ContentFile:
         """About how many contents have so many bytes, by the mean of the file; at least one."""
         return max(1, max_bytes // (self._mean_bytes + OBJECT_BYTES))
 
-    def read(self, wanted: pl.DataFrame) -> Iterator[list[Content]]:
+    def read(self, wanted: pl.DataFrame) -> Iterator[dict[int, Content]]:
         """The contents of these events (`order.upcoming`)."""
         rows = min(BATCH_ROWS, max(1, BATCH_BYTES // max(1, self._mean_bytes)))
         left = len(wanted)
@@ -193,13 +161,14 @@ def _with_columns(rows: pl.DataFrame) -> pl.DataFrame:
     return rows.with_columns(missing) if missing else rows
 
 
-def _contents(rows: pl.DataFrame, path: str) -> list[Content]:
+def _contents(rows: pl.DataFrame, path: str) -> dict[int, Content]:
     key = pl.coalesce("account", "source").cast(pl.Binary).alias("key")
+    size = pl.col("value").bin.size().fill_null(0).alias("size")
     offset = pl.col("offset").cast(pl.String).cast(pl.Binary)
-    columns = rows.select("lsn", "place_us", "is_late", key, "value", "topic", "partition", offset).iter_columns()
-    lsns, places, late, keys, values, topics, partitions, offsets = (column.to_list() for column in columns)
-    came_from = map(_came_from, topics, partitions)
-    return [*map(Content, lsns, places, late, [path] * len(lsns), keys, values, came_from, offsets)]
+    columns = rows.select("lsn", "place_us", "is_late", size, key, "value", "topic", "partition", offset).iter_columns()
+    lsns, places, late, sizes, keys, values, topics, partitions, offsets = (column.to_list() for column in columns)
+    contents = zip(places, late, sizes, repeat(path), keys, values, map(_came_from, topics, partitions), offsets)
+    return dict(zip(lsns, contents, strict=True))
 
 
 @cache

@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import chain, takewhile
 
+import numpy as np
 import polars as pl
 from deltalake import DeltaTable
 
@@ -167,11 +168,11 @@ class JournalParts:
         Of each file that is read for them what comes later is held, too.
         """
         lsns = rows["lsn"].to_list()
-        for path, size in self._holding(pl.Series(self._contents.missing(lsns), dtype=pl.Int64)):
+        for path, size in self._holding(self._contents.missing(lsns)):
             wanted = upcoming(self._read(path, self._events_held), whole, after)
             with opened(self._opened, path, size) as file:
                 count = file.rows_within(self._contents.max_bytes)
-                lsns = _up_to(lsns, {*wanted["lsn"].slice(count)})
+                lsns = _up_to(lsns, {*wanted["lsn"].slice(count).to_list()})
                 for part in file.read(wanted.head(count)):
                     self._contents.put(part)
                     lsns = self._contents.trim(lsns)
@@ -188,19 +189,19 @@ class JournalParts:
     def row_before(self, next_lsn: int) -> int | None:
         """The fingerprint of the row before this lsn; None where there is none."""
         lsn = next_lsn - 1
-        for path, _ in self._holding(pl.Series([lsn])):
-            columns = FINGERPRINT[Table.JOURNAL]
+        for path, _ in self._holding([lsn]):
+            columns = ("lsn", *FINGERPRINT[Table.JOURNAL])
             for row in rows_of_file(self._opened, path, pl.col("lsn") == lsn, columns).iter_rows(named=True):
                 return row_hash(Table.JOURNAL, lsn, row)
         return None
 
-    def _holding(self, lsns: pl.Series) -> list[tuple[str, int]]:
+    def _holding(self, lsns: Sequence[int]) -> list[tuple[str, int]]:
         """The files that may have these rows, with their bytes."""
-        if lsns.is_empty():
+        if not lsns:
             return []
-        ordered = lsns.sort()
-        low = ordered.search_sorted(self._files["min.lsn"], side="left")
-        high = ordered.search_sorted(self._files["max.lsn"], side="right")
+        ordered = np.sort(lsns)
+        low = np.searchsorted(ordered, self._files["min.lsn"].to_numpy(), side="left")
+        high = np.searchsorted(ordered, self._files["max.lsn"].to_numpy(), side="right")
         return self._files.filter(low < high).select("path", "size_bytes").rows()
 
     def _events(self, whole: Generations, condition: pl.Expr) -> Iterator[tuple[int, pl.DataFrame]]:

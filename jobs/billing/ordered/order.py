@@ -10,14 +10,24 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
+import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
 NEVER_US = -(1 << 62)
 """The watermark while F is unknown, and the place of a late event among the times of its generation."""
 FOREVER_US = 1 << 62
 EVENTS = {"lsn": pl.Int64, "event_us": pl.Int64}
 RUNS = {"lsn": pl.Int64, "frontier_us": pl.Int64}
+KEYED = {
+    **EVENTS,
+    "is_late": pl.Boolean,
+    "generation": pl.Int64,
+    "order_us": pl.Int64,
+}
+UPCOMING = {"lsn": pl.Int64, "place_us": pl.Int64, "is_late": pl.Boolean}
 KEY = ("generation", "order_us", "lsn")
 SECOND_US = 1_000_000
 
@@ -42,6 +52,11 @@ class Generations:
     before_us: int
     """The watermark before the first."""
     next_lsn: int
+
+    @cached_property
+    def befores(self) -> NDArray[np.int64]:
+        """The watermark before each, and after the last."""
+        return np.concatenate([np.array([self.before_us], np.int64), self.watermarks.to_numpy()])
 
     @property
     def first_lsn(self) -> int:
@@ -78,24 +93,25 @@ def keyed(events: pl.DataFrame, whole: Generations, after: Cursor | None) -> pl.
 
     Of rows before the first generation those come that waited for it.
     """
-    events = events.filter(pl.col("lsn") < whole.next_lsn)
-    own = whole.first_lsns.search_sorted(events["lsn"], side="right").cast(pl.Int64) - 1
-    befores = pl.concat([pl.Series([whole.before_us], dtype=pl.Int64), whole.watermarks])
-    passed = whole.watermarks.search_sorted(events["event_us"], side="right").cast(pl.Int64)
-    found = events.with_columns(own.alias("own"), passed.alias("passed"), befores.gather(own.clip(0)).alias("before"))
-    is_late = (pl.col("own") >= 0) & (pl.col("event_us") < pl.col("before"))
-    found = found.with_columns(is_late.alias("is_late")).filter(
-        (pl.col("own") >= 0) | (pl.col("event_us") >= whole.before_us),
-        pl.col("is_late") | (pl.col("passed") < len(whole.watermarks)),
+    # By NumPy: for the few events of a step each expression of Polars takes longer than all of these.
+    lsn, event_us = events["lsn"].to_numpy(), events["event_us"].to_numpy()
+    own = np.searchsorted(whole.first_lsns.to_numpy(), lsn, side="right") - 1
+    passed = np.searchsorted(whole.watermarks.to_numpy(), event_us, side="right")
+    is_late = (own >= 0) & (event_us < whole.befores[np.maximum(own, 0)])
+    has_waited = (own >= 0) | (event_us >= whole.before_us)
+    comes = (lsn < whole.next_lsn) & has_waited & (is_late | (passed < len(whole.watermarks)))
+    lsn, event_us, is_late = lsn[comes], event_us[comes], is_late[comes]
+    found = pl.DataFrame(
+        {
+            "lsn": lsn,
+            "event_us": event_us,
+            "is_late": is_late,
+            "generation": whole.first_lsns.to_numpy()[np.where(is_late, own[comes], passed[comes])],
+            "order_us": np.where(is_late, NEVER_US, event_us),
+        },
+        KEYED,
     )
-    step = found.select(pl.when("is_late").then("own").otherwise("passed"))["own"]
-    found = found.with_columns(
-        whole.first_lsns.gather(step).alias("generation"),
-        pl.when("is_late").then(pl.lit(NEVER_US, pl.Int64)).otherwise("event_us").alias("order_us"),
-    )
-    if after is not None:
-        found = found.filter(comes_after(after))
-    return found.select("lsn", "event_us", "is_late", "generation", "order_us")
+    return found if after is None else found.filter(comes_after(after))
 
 
 def comes_after(cursor: Cursor) -> pl.Expr:
@@ -117,17 +133,16 @@ def upcoming(events: pl.DataFrame, whole: Generations, after: Cursor | None) -> 
     of no whole generation yet come after the whole ones, where later ones may make them late.
     """
     planned = keyed(events, whole, after)
-    befores = pl.concat([pl.Series([whole.before_us], dtype=pl.Int64), whole.watermarks])
-    before = befores.gather(whole.first_lsns.search_sorted(planned["generation"], side="left"))
-    place = pl.when("is_late").then(before).otherwise("event_us").alias("place_us")
-    is_later = (pl.col("lsn") >= whole.next_lsn) | (pl.col("event_us") >= whole.watermark_us)
-    later = events.filter(is_later).select(
-        "lsn",
-        pl.max_horizontal("event_us", pl.lit(whole.watermark_us, pl.Int64)).alias("place_us"),
-        pl.lit(value=False).alias("is_late"),
-    )
-    found = pl.concat([planned.select("lsn", place, "is_late"), later])
-    return found.sort(pl.col("place_us"), ~pl.col("is_late"), pl.col("lsn"))
+    number = np.searchsorted(whole.first_lsns.to_numpy(), planned["generation"].to_numpy())
+    is_late = planned["is_late"].to_numpy()
+    place_us = np.where(is_late, whole.befores[number], planned["event_us"].to_numpy())
+    lsn, event_us = events["lsn"].to_numpy(), events["event_us"].to_numpy()
+    is_later = (lsn >= whole.next_lsn) | (event_us >= whole.watermark_us)
+    lsn = np.concatenate([planned["lsn"].to_numpy(), lsn[is_later]])
+    place_us = np.concatenate([place_us, np.maximum(event_us[is_later], whole.watermark_us)])
+    is_late = np.concatenate([is_late, np.zeros(is_later.sum(), np.bool_)])
+    order = np.lexsort((lsn, ~is_late, place_us))
+    return pl.DataFrame({"lsn": lsn[order], "place_us": place_us[order], "is_late": is_late[order]}, UPCOMING)
 
 
 def left(events: pl.DataFrame, whole: Generations) -> pl.DataFrame:

@@ -11,12 +11,13 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from itertools import compress
 
 import polars as pl
 from deltalake import DeltaTable
 
 from jobs.billing.config import BillingConfig
-from jobs.billing.ordered.contents import Content
+from jobs.billing.ordered.contents import VALUE, Content
 from jobs.billing.ordered.journal import JournalParts
 from jobs.billing.ordered.order import KEY, Generations
 from jobs.billing.ordered.state import Progress, announce_ordered, begun, erasures, move, read_progress
@@ -155,7 +156,7 @@ class OrderedPublisher(Sending):
         rows = rows.head(len(contents))
         is_cut = len(rows) < len(found)
         after = _cut_after(progress, rows) if is_cut else self._whole_after(progress, table, whole, len(rows))
-        records = _records(rows, contents, progress.sequence)
+        is_published = _is_published(contents)
         with self._session().transaction():
             # Nobody is reported as forgotten between this look and the commit in Kafka.
             self._session().execute("LOCK TABLE erasures IN SHARE MODE")
@@ -164,11 +165,12 @@ class OrderedPublisher(Sending):
                 return progress, True
             if read_progress(self._session()) != progress:
                 raise Fenced(f"{topic} was moved by another publisher")
-            if records:
+            if any(is_published):
+                records = _records(rows, contents, progress.sequence)
                 self._sender(topic).send(topic, records, self._refuse_lost_lock)
             move(self._session(), progress, after, self._epoch)
-        self._parts.sent(rows["lsn"])
-        _count(rows, contents)
+        self._parts.sent(rows["lsn"].to_list())
+        _count(rows, is_published)
         return after, is_cut or self._parts.has_more_after(whole)
 
     def _look(self, progress: Progress) -> DeltaTable | None:
@@ -218,8 +220,13 @@ def _cut_after(progress: Progress, rows: pl.DataFrame) -> Progress:
     return replace(progress, cursor=(generation, order_us, lsn), sequence=progress.sequence + len(rows))
 
 
-def _records(rows: pl.DataFrame, contents: Sequence[Content | None], sequence: int) -> list[Record]:
-    """A record for each of the rows that has an event; one that was erased, or is part of another row's, has none.
+def _is_published(contents: Sequence[Content | None]) -> list[bool]:
+    """Which have an event; one that was erased, or is part of another row's event, has none."""
+    return [content is not None and content[VALUE] is not None for content in contents]
+
+
+def _records(rows: pl.DataFrame, contents: Sequence[Content | None], sequence: int) -> Iterator[Record]:
+    """A record for each of the rows that has an event.
 
     `sequence` is that of the last event before: each row has a number, also those without a record.
     """
@@ -231,28 +238,24 @@ def _records(rows: pl.DataFrame, contents: Sequence[Content | None], sequence: i
         event_time=event_time.cast(pl.Binary),
         is_late="is_late",
     )
-    return [
-        (
-            content.key,
-            content.value,
-            [
+    for content, (of_sequence, lsn, at, is_late) in zip(contents, texts.iter_rows(), strict=True):
+        if content is None:
+            continue
+        *_, key, value, came_from, offset = content
+        if value is not None:
+            headers = [
                 CONTENT_TYPE,
                 ("weir-sequence", of_sequence),
                 ("weir-lsn", lsn),
                 ("weir-event-time", at),
                 IS_LATE[is_late],
-                *content.came_from,
-                ("weir-offset", content.offset),
-            ],
-        )
-        for content, (of_sequence, lsn, at, is_late) in zip(contents, texts.iter_rows(), strict=True)
-        if content is not None and content.value is not None
-    ]
+                *came_from,
+                ("weir-offset", offset),
+            ]
+            yield key, value, headers
 
 
-def _count(rows: pl.DataFrame, contents: Sequence[Content | None]) -> None:
+def _count(rows: pl.DataFrame, is_published: Sequence[bool]) -> None:
     """Count what was published of the rows."""
-    is_published = [content is not None and content.value is not None for content in contents]
-    late = rows.filter(pl.Series(is_published, dtype=pl.Boolean))["is_late"]
-    for is_late, count in Counter(late).items():
+    for is_late, count in Counter(compress(rows["is_late"].to_list(), is_published)).items():
         metrics.ORDERED_EVENTS_SENT.inc(count, is_late=str(is_late).lower())
