@@ -75,6 +75,14 @@ def lags(database: str) -> list[tuple[str, int, float | None]]:
     return [tuple(lag.values()) for lag in progress.get("topics", ())]
 
 
+def kept_seconds(database: str) -> float | None:
+    """For how long Kafka keeps events, by what ingestion has reported."""
+    with psycopg.connect(database) as connection:
+        [(progress,)] = connection.execute("SELECT progress FROM jobs WHERE job = 'ingestion'").fetchall()
+    found: float | None = progress["retention"]["seconds"]
+    return found
+
+
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     with running_broker(tmp_path_factory.mktemp("kafka")) as bootstrap:
@@ -85,7 +93,8 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 def test_a_driver_and_its_successor_read_two_topics_as_one_stream(
     spark: SparkSession, broker: str, database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    one, other = Topic.make(broker, partitions=2), Topic.make(broker)
+    one = Topic.make(broker, partitions=2, retention_ms="7200000")
+    other = Topic.make(broker, retention_ms="86400000")
     other.occurred_at = one.occurred_at
     events = several(one.name, other.name)
     one.append("a", "b")
@@ -102,6 +111,7 @@ def test_a_driver_and_its_successor_read_two_topics_as_one_stream(
             lambda: {topic: behind for topic, behind, _ in lags(database)} == {one.name: 0, other.name: 0},
             "the report that each topic is read",
         )
+        assert kept_seconds(database) == 7_200, "the shortest of both, by which the API refuses events"
 
     # As a driver leaves it that was killed while it read: its successor looks at the records of each topic first.
     with psycopg.connect(database, autocommit=True) as connection:
