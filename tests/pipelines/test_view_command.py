@@ -7,7 +7,9 @@ import io
 import json
 import random
 import string
+from collections.abc import Mapping
 from datetime import timedelta
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -18,7 +20,9 @@ from typer.testing import CliRunner, Result
 
 from cli.main import app
 from jobs.analytics import fold as analytics_fold
+from jobs.analytics import fold_panes
 from jobs.analytics.config import AnalyticsConfig
+from jobs.analytics.newest_panes import NewestPanes
 from jobs.analytics.pipeline import JOB, STAGED
 from jobs.runtime.errors import Refused
 from jobs.settings.views import MAX_KEYS
@@ -253,25 +257,20 @@ def test_however_many_panes_are_stored_already_few_of_them_are_held_at_once_and_
     connection: psycopg.Connection[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Late outcomes may touch each minute that is kept. Postgres ends a session that asks for nothing meanwhile."""
-    monkeypatch.setattr(analytics_fold, "MERGED_AT_ONCE", 4)
-    merge, stage, waiting, held = analytics_fold._merged, analytics_fold.stage, [0], []
+    monkeypatch.setattr(analytics_fold, "NewestPanes", partial(NewestPanes, max_bytes=0, max_open=4))
+    write_panes = fold_panes._write
+    open_panes: list[int] = []
 
-    def counted(*of: Any) -> str:
-        waiting[0] += 1
-        return merge(*of)
+    def noted(cursor: psycopg.Cursor[Any], changed: Mapping[Any, Any], newest: NewestPanes) -> None:
+        open_panes.append(len(changed))
+        write_panes(cursor, changed, newest)
 
-    def noted(*of: Any) -> None:
-        held.append(waiting[0])
-        waiting[0] = 0
-        stage(*of)
-
-    monkeypatch.setattr(analytics_fold, "_merged", counted)
-    monkeypatch.setattr(analytics_fold, "stage", noted)
+    monkeypatch.setattr(fold_panes, "_write", noted)
     for batch, minutes in enumerate((range(10), range(2, 14), range(8))):
         fold(connection, *[pane("health", minute, "m", 10**batch) for minute in minutes])
     found = connection.execute("SELECT measures ->> 'requests' FROM analytics_panes ORDER BY window_start").fetchall()
     assert [int(count) for (count,) in found] == [101, 101, *[111] * 6, 11, 11, *[10] * 4]
-    assert held == [4, 4, 4, 4]
+    assert open_panes == [4, 4, 2, 4, 4, 4, 4, 4]
 
 
 def test_a_fold_without_a_view_is_refused_so_that_no_outcome_is_passed_by(connection: psycopg.Connection[Any]) -> None:
