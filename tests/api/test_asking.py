@@ -656,7 +656,7 @@ def test_what_they_cannot_answer_is_refused_rather_than_answered_for_other_days(
     answer = get(server, path, key, **given)
     assert (answer.status, [each["field"] for each in answer.json["invalid_parameters"]]) == (400, [word]), answer.body
     in_v3 = {"from_": "from", "windowTimeZone": "time_zone", "windowSize": "granularity", "to": "to"}
-    body = {in_v3[name]: value for name, value in given.items() if name in in_v3}
+    body: dict[str, Any] = {in_v3[name]: value for name, value in given.items() if name in in_v3}
     body |= {"granularity": {"DAY": "P1D", "MONTH": "P1M"}[given["windowSize"]]} if "windowSize" in given else {}
     dimensions = {"team": {"eq": "search"}} if path == REQUESTS else {}
     dimensions |= {"subject": {"eq": given["subject"]}} if "subject" in given else {}
