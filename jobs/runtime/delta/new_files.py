@@ -12,11 +12,9 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
 import obstore
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from deltalake.fs import DeltaStorageHandler
 from deltalake.transaction import AddAction
@@ -24,7 +22,7 @@ from obstore.exceptions import BaseError as StoreError
 from pyarrow.fs import PyFileSystem
 
 from jobs.runtime.delta.object_store import store_of
-from jobs.runtime.delta.parquet import COMPRESSION, COMPRESSION_LEVEL, with_dictionary
+from jobs.runtime.delta.parquet import COMPRESSION, COMPRESSION_LEVEL, statistics_of, with_dictionary
 
 LOG_DATE = "log_date"
 EXCHANGE = "exchange"
@@ -101,7 +99,7 @@ class Folder:
         written = data.getvalue()
         self.put(path, written)
         written_ms = (logged_at - EPOCH) // timedelta(milliseconds=1)
-        of_rows = json.dumps(statistics_of(rows, statistics))
+        of_rows = json.dumps(statistics_of(kept, statistics))
         return NewFile(path, written.size, written_ms, log_date.isoformat(), of_rows)
 
 
@@ -139,21 +137,3 @@ def _epoch_of(path: str) -> int:
     """Of a file on its way; 0 of one that a release wrote which put none into its name."""
     epoch = path.rpartition("/")[2].partition("-")[0]
     return int(epoch) if epoch.isdigit() else 0
-
-
-def statistics_of(rows: pa.Table, columns: frozenset[str] | set[str]) -> dict[str, Any]:
-    """What delta-rs says of the rows in these columns; instants to the millisecond before, as Delta has them."""
-    names = [name for name in rows.column_names if name in columns and name != LOG_DATE]
-    ends = {name: pc.min_max(rows[name]).as_py() for name in names if rows[name].null_count < len(rows)}
-    return {
-        "numRecords": len(rows),
-        "minValues": {name: _shown(end["min"]) for name, end in ends.items()},
-        "maxValues": {name: _shown(end["max"]) for name, end in ends.items()},
-        "nullCount": {name: rows[name].null_count for name in names},
-    }
-
-
-def _shown(value: Any) -> Any:
-    if not isinstance(value, datetime):
-        return value
-    return f"{value.astimezone(UTC):%Y-%m-%dT%H:%M:%S}.{value.microsecond // 1000:03d}Z"

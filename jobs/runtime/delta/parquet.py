@@ -1,12 +1,16 @@
-"""How rows are encoded in Parquet: by Arrow (tasks, large batches) and by delta-rs (small ones, compactions)."""
+"""How rows are encoded in Parquet: by Arrow (tasks, large batches) and by delta-rs (small ones, compactions); and what
+the log says of them.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from datetime import UTC, datetime
 from functools import lru_cache
-from typing import Literal
+from typing import Any, Literal
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from deltalake import ColumnProperties, WriterProperties
 
 DISTINCT = (
@@ -35,3 +39,21 @@ def _leaves(path: str, kind: pa.DataType) -> Iterable[str]:
     if pa.types.is_struct(kind):
         return [leaf for field in kind for leaf in _leaves(f"{path}.{field.name}", field.type)]
     return [path]
+
+
+def statistics_of(rows: pa.Table, columns: frozenset[str]) -> dict[str, Any]:
+    """What delta-rs says of the rows in these columns; instants to the millisecond before, as Delta has them."""
+    names = [name for name in rows.column_names if name in columns]
+    ends = {name: pc.min_max(rows[name]).as_py() for name in names if rows[name].null_count < len(rows)}
+    return {
+        "numRecords": len(rows),
+        "minValues": {name: _shown(end["min"]) for name, end in ends.items()},
+        "maxValues": {name: _shown(end["max"]) for name, end in ends.items()},
+        "nullCount": {name: rows[name].null_count for name in names},
+    }
+
+
+def _shown(value: Any) -> Any:
+    if not isinstance(value, datetime):
+        return value
+    return f"{value.astimezone(UTC):%Y-%m-%dT%H:%M:%S}.{value.microsecond // 1000:03d}Z"
