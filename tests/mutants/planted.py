@@ -276,7 +276,7 @@ MUTANTS = (
     Mutant(
         "time passes and ends no waiting",
         POSTGRES_SINK,
-        "                counts = self._fold_time(cursor, frontier, held)\n",
+        "                counts = self._fold_time(cursor, frontier, held, memory)\n",
         "                counts: Counts = {}\n",
         (f"{OF_SINK}::test_changes_by_time_alone_are_folded_with_the_frontier",),
     ),
