@@ -139,9 +139,9 @@ MUTANTS = (
     Mutant(
         "position moved before the data",
         POSTGRES_SINK,
-        "            stage(cursor, self._job.staged, summary)\n",
+        "            stage(cursor, self._job.staged, summary.staged)\n",
         "            self._move(cursor, after, frontier)\n        with self._ownership.transaction() as cursor:\n"
-        "            stage(cursor, self._job.staged, summary)\n",
+        "            stage(cursor, self._job.staged, summary.staged)\n",
         ("tests/streaming/test_postgres_sink.py::test_a_failure_inside_the_fold_leaves_nothing_behind",),
     ),
     Mutant(
@@ -276,7 +276,7 @@ MUTANTS = (
     Mutant(
         "time passes and ends no waiting",
         POSTGRES_SINK,
-        "                counts = self._fold_time(cursor, frontier, held)\n",
+        "                counts = self._fold_time(cursor, frontier, held, memory)\n",
         "                counts: Counts = {}\n",
         (f"{OF_SINK}::test_changes_by_time_alone_are_folded_with_the_frontier",),
     ),
