@@ -5,6 +5,7 @@ The next release is this one with a migration more (`tests/next_release.py`).
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -112,9 +113,11 @@ def test_what_an_older_version_would_bill_wrongly_refuses_it_while_it_is_stored(
     of_billing = url_of(database, "weir_billing")
     refuse_other_schema(of_billing)
     write(database, "webhook_endpoints", ENDPOINT)
-    for refused in (lambda: refuse_other_schema(of_billing), lambda: migrate(database)):
-        with pytest.raises(Refused, match="cannot run \\(there are endpoints of mail, 50 %\\): install that version"):
-            refused()
+    sentence = re.escape("cannot run (there are endpoints of mail, 50 %): install that version")
+    with pytest.raises(Refused, match=sentence):
+        refuse_other_schema(of_billing)
+    with pytest.raises(Refused, match=sentence):
+        migrate(database)
     with psycopg.connect(database, autocommit=True) as connection:
         connection.execute("DELETE FROM webhook_endpoints")
     refuse_other_schema(of_billing)
