@@ -236,8 +236,8 @@ class ClosedMonthsTouched(NeedsAgreement):
         named = "; ".join(_named(month) for month in months[:MAX_NAMED])
         more = f"; and {len(months) - MAX_NAMED} more" if len(months) > MAX_NAMED else ""
         super().__init__(
-            f"This bills {len(months)} ended months again, with the next audit: {named}{more}. Nothing is stored. "
-            "If that is what you mean, add --backdate; else let the change begin (effective_from, --at) now or later."
+            f"This bills {len(months)} ended month{'s' * (len(months) > 1)} again, with the next audit: {named}{more}. "
+            "Nothing is stored. If that is what you mean, add --backdate; else let the change begin (effective_from, --at) now or later."
         )
 
 
