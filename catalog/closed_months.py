@@ -235,8 +235,9 @@ class ClosedMonthsTouched(NeedsAgreement):
         self.months = tuple(months)
         named = "; ".join(_named(month) for month in months[:MAX_NAMED])
         more = f"; and {len(months) - MAX_NAMED} more" if len(months) > MAX_NAMED else ""
+        counted = f"{len(months)} ended month{'s' * (len(months) > 1)}"
         super().__init__(
-            f"This bills {len(months)} ended months again, with the next audit: {named}{more}. Nothing is stored. "
+            f"This bills {counted} again, with the next audit: {named}{more}. Nothing is stored. "
             "If that is what you mean, add --backdate; else let the change begin (effective_from, --at) now or later."
         )
 

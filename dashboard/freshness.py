@@ -96,4 +96,4 @@ def _as_of(feed: Feed) -> str:
     if feed.frontier is None:
         return f"reported by {feed.job} {span(feed.read_at - (feed.reported_at or feed.read_at))} ago."
     age = span(feed.read_at - feed.frontier)
-    return f"all received before {moment(feed.frontier)} is in, {age} ago."
+    return f"up to date with all that was received before {moment(feed.frontier)}, {age} ago."

@@ -107,8 +107,9 @@ def _tell(backfill: Backfill) -> None:
     typer.echo(backfill.summary, err=True)
     if backfill.correcting:
         typer.echo(
-            f"{backfill.correcting} are of minutes that have closed: each is a straggler that corrects its window. If "
-            "they were billed elsewhere, set jobs.billing.history_until to the end of that time.",
+            f"{backfill.correcting} are of minutes that have closed: each is a straggler, which the late policy of its "
+            "meters corrects, holds or drops. If they were billed elsewhere, set jobs.billing.history_until to the end "
+            "of that time.",
             err=True,
         )
 

@@ -129,7 +129,7 @@ def _opened(found: Audits) -> None:
 def _check(check: Check, audit: Audit) -> dict[str, Value]:
     return {
         "check": check.check,
-        "result": "✕" if not check.holds else "✓" if check.examined else "not examined",
+        "result": "✕" if not check.holds else "✓" if check.examined else "◌ no rows",
         "examined": check.examined,
         "found": check.found,
         "unexpected": audit.unexpected.get(check.check, 0),

@@ -158,6 +158,8 @@ def _price(price: Document) -> Row:
 
 
 def _window(window: Document) -> Row:
+    # What no price matched, or only the month's total prices, has no amount: it is not 0.
+    has_amount = any(version["unit_price"] is not None for version in window["price_versions"])
     return {
         "account": window["account"],
         "window start (UTC)": minute(window["window_start"]),
@@ -166,8 +168,8 @@ def _window(window: Document) -> Row:
         "meter": window["meter"],
         "quantity": plain(window["quantity"]),
         "quantity of this": plain(window["contribution"]["quantity"]),
-        "amount": window["amount"],
-        "amount of this": window["contribution"]["amount"],
+        "amount": window["amount"] if has_amount else None,
+        "amount of this": window["contribution"]["amount"] if has_amount else None,
         "currency": window["currency"] or "none",
     }
 

@@ -83,16 +83,23 @@ def _card(
     if application is None:
         st.caption("This application has not run on this database yet.")
         return
-    records, seconds = st.columns(2)
-    records.metric(
-        "Records behind",
-        count(application.records_behind),
-        help="Input records that are not committed yet; below it the last half hour.",
-    )
-    if len(lag) > 1:
-        records.altair_chart(_sparkline(lag), alt=f"Records behind of {job} in the last half hour")
     behind = "unknown" if application.seconds_behind is None else f"{application.seconds_behind:,.1f}"
-    seconds.metric("Seconds behind", behind, help="Age of the oldest input record that is not committed yet.")
+    # Beside each other where the card has room, else one below the other: no label is cut.
+    with st.container(horizontal=True):
+        st.metric(
+            "Records behind",
+            count(application.records_behind),
+            help="Input records that are not committed yet; below it the last half hour.",
+            width="content",
+        )
+        st.metric(
+            "Seconds behind",
+            behind,
+            help="Age of the oldest input record that is not committed yet.",
+            width="content",
+        )
+    if len(lag) > 1:
+        st.altair_chart(_sparkline(lag), alt=f"Records behind of {job} in the last half hour")
     facts = _facts(application, now)
     if pod is not None:
         facts.append(f"Kubernetes: {pod.state.lower()}, {pod.restarts:,} restarts {literal(pod.message)}")

@@ -63,7 +63,7 @@ def _nearest(limits: Sequence[Nearness]) -> None:
     columns[0].metric("Limits in force", f"{len(limits):,}")
     columns[1].metric("Limit reached", f"{marks.count(LIMIT_REACHED):,}")
     columns[2].metric("Step reached", f"{marks.count(STEP_REACHED):,}")
-    columns[3].metric(f"From {NEAR_PERCENT} % of the next", f"{sum(map(_is_near, limits)):,}")
+    columns[3].metric(f"At {NEAR_PERCENT} % or more of the next", f"{sum(map(_is_near, limits)):,}")
     # Those that have a threshold before them: who is about to reach it, not who has passed all.
     approaching = [limit for limit in limits if limit.near_percent is not None and limit.near_percent < 100][:MAX_BARS]
     if approaching:

@@ -21,7 +21,7 @@ from dashboard.fates import fates
 from dashboard.queries.event import SHOWN_CHARACTERS, read_event
 from dashboard.scope import Scope
 from dashboard.settings import Settings
-from dashboard.views.event import event_link, unusable
+from dashboard.views.event import _window, event_link, unusable
 from jobs.streams import Table
 from metering.meters import Meter
 from metering.pricing import BILLED_IN_WHOLE
@@ -311,3 +311,23 @@ def test_an_outage_is_reported_without_any_secret(
     page = open_page("event", id="r")
     assert "backend down" in page.markdown[0].value
     assert "secret" not in texts(page)
+
+
+@pytest.mark.parametrize(("unit_price", "amount"), [(None, None), (Decimal(0), Decimal(0))])
+def test_a_window_without_a_price_has_no_amount_and_is_not_shown_as_0(
+    unit_price: Decimal | None, amount: Decimal | None
+) -> None:
+    window = {
+        "account": "acme",
+        "window_start": NOON,
+        "state": "closed",
+        "model": "m",
+        "meter": "requests",
+        "quantity": Decimal(1),
+        "amount": Decimal(0),
+        "currency": "EUR",
+        "contribution": {"quantity": Decimal(1), "amount": Decimal(0)},
+        "price_versions": [{"unit_price": unit_price}],
+    }
+    row = _window(window)
+    assert (row["amount"], row["amount of this"]) == (amount, amount)

@@ -39,7 +39,7 @@ def test_fresh_data_is_live_and_shows_its_age(open_page: Pages, seeded: str, nam
     page = open_page(name)
     shown = texts(page)
     assert ":green-badge[:material/play_arrow: live]" in page.markdown[0].value
-    assert "is in, " in shown or "Last report " in shown
+    assert "p to date with all" in shown or "Last report " in shown
     assert not page.error
 
 

@@ -91,7 +91,12 @@ def test_the_account_that_is_nearest_to_its_next_threshold_comes_first(
         ("acme", "images", "● limit reached", "0", None, None, None),
     ]
     shown = {metric.label: metric.value for metric in page.metric}
-    assert shown == {"Limits in force": "5", "Limit reached": "1", "Step reached": "2", "From 80 % of the next": "0"}
+    assert shown == {
+        "Limits in force": "5",
+        "Limit reached": "1",
+        "Step reached": "2",
+        "At 80 % or more of the next": "0",
+    }
     with psycopg.connect(running, row_factory=dict_row) as connection:
         listed = list(status_rows(connection, [], now))
     assert {(row["account"], row["of"]): row["used"] for row in table(page, "near (%)")} == {
@@ -121,7 +126,7 @@ def test_a_limit_of_a_model_is_named_and_one_that_recurs_counts_from_its_last_mu
         ("globex", "requests", "○ below", 500, 600, pytest.approx(50), None),
         ("globex", "output tokens", "○ below", 1_010, 1_200, pytest.approx(5), None),
     ]
-    assert {metric.label: metric.value for metric in page.metric}["From 80 % of the next"] == "0"
+    assert {metric.label: metric.value for metric in page.metric}["At 80 % or more of the next"] == "0"
     assert [row["of"] for row in table(page, "what")] == ["requests of large-1"]
 
 
