@@ -54,8 +54,8 @@ def questions() -> Iterator[Callable[..., Any]]:
     for found in pkgutil.iter_modules(dashboard.queries.__path__):
         module = importlib.import_module(f"dashboard.queries.{found.name}")
         for name, function in inspect.getmembers(module, inspect.isfunction):
-            first = next(iter(get_type_hints(function).values()), None)
-            if function.__module__ == module.__name__ and not name.startswith("_") and first is Backend:
+            is_own = function.__module__ == module.__name__ and not name.startswith("_")
+            if is_own and next(iter(get_type_hints(function).values()), None) is Backend:
                 yield function
 
 

@@ -22,6 +22,7 @@ from catalog.file import CatalogFile, parse_catalog
 from catalog.store import store
 from cli.reading import read_only
 from dashboard.backend import Backend
+from dashboard.queries.bill_values import read_values
 from dashboard.queries.bills import read_bills, read_line_windows
 from dashboard.settings import Settings
 from deployment.errors import CannotRun
@@ -313,6 +314,19 @@ def test_what_is_not_included_begins_at_the_first_tier_and_all_may_be_included(b
     ]
     costs(books, included={"input_tokens": "150"}, minimum_amount="5")
     assert bill(books) == [("a", "graduated", "included", 150, 0), ("a", "minimum", "basic", 31, 5)]
+
+
+def test_amounts_by_a_dimension_say_that_the_plan_includes_units_which_no_value_has(books: Books) -> None:
+    account(books)
+    books.use(1_500, price=PRICES["basic"], account="a")
+    books.end(OCTOBER)
+    backend = Backend(Settings(postgres_url=books.database))
+    found = read_values(backend, "a", OCTOBER, "team")
+    assert ([value.amount for value in found.values], found.has_included) == ([15], False)
+    costs(books, included={"input_tokens": "1000"})
+    found = read_values(backend, "a", OCTOBER, "team")
+    assert ([value.amount for value in found.values], found.has_included) == ([15], True)
+    assert totals(books, "a") == [5]
 
 
 @pytest.mark.parametrize(("included", "next_unit_price"), [("150.5", 0), ("150", 1), ("50", 1), ("49.5", 2)])
