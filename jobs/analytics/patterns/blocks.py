@@ -90,7 +90,7 @@ def staged_blocks(outcomes: pl.DataFrame, schema: pa.Schema) -> pa.Table:
             "version": str(len(block)),
             "window_start": minute,
             "keys": "[]",
-            "measures": b64encode(written(block)).decode(),
+            "measures": b64encode(_written(block)).decode(),
         }
         for (minute,), whole in outcomes.group_by(pl.col(AT).dt.truncate("1m"))
         for block in whole.iter_slices(MAX_ROWS)
@@ -98,8 +98,7 @@ def staged_blocks(outcomes: pl.DataFrame, schema: pa.Schema) -> pa.Table:
     return pa.Table.from_pylist(rows, schema=schema)
 
 
-def written(outcomes: pl.DataFrame) -> bytes:
-    """The content of a block."""
+def _written(outcomes: pl.DataFrame) -> bytes:
     # Without compression, which would take longer than writing what is removed after days.
     buffer = BytesIO()
     outcomes.write_ipc(buffer, compat_level=pl.CompatLevel.oldest())

@@ -151,7 +151,7 @@ def opened(table: DeltaTable, path: str, file_bytes: int) -> Iterator[ContentFil
     with files.open_input_file(path) as source:
         # Not a whole column at once: events may be large, and as stored they may be small.
         content = pa.BufferReader(source.read()) if is_small else source
-        with pq.ParquetFile(content, buffer_size=0 if is_small else WHOLE_FILE_BYTES) as file:
+        with pq.ParquetFile(content, buffer_size=0 if is_small else WHOLE_FILE_BYTES, pre_buffer=False) as file:
             yield ContentFile(path, file)
 
 

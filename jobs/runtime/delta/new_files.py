@@ -31,6 +31,13 @@ EXCHANGE = "exchange"
 of names that a vacuum of Delta passes over.
 """
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+PAGE_BYTES, PAGE_ROWS = 8 << 20, 1_024
+"""Of a column in a file: a reader has a page as a whole. So many rows are written before anybody looks at its bytes."""
+
+
+def rows_of_a_page(rows: pa.Table) -> int:
+    """How many rows are written before the bytes of a page are looked at: fewer where rows are large."""
+    return max(1, min(PAGE_ROWS, PAGE_BYTES * max(1, len(rows)) // max(1, rows.nbytes)))
 
 
 @dataclass(frozen=True)
@@ -88,7 +95,8 @@ class Folder:
         path = f"{LOG_DATE}={log_date.isoformat()}/part-{uuid.uuid4()}.snappy.parquet"
         kept = rows.drop_columns([LOG_DATE])
         data = pa.BufferOutputStream()
-        pq.write_table(kept, data, compression="snappy", row_group_size=max(1, len(kept)))
+        groups = max(1, len(kept))
+        pq.write_table(kept, data, compression="snappy", row_group_size=groups, write_batch_size=rows_of_a_page(kept))
         written = data.getvalue()
         self.put(path, written)
         written_ms = (logged_at - EPOCH) // timedelta(milliseconds=1)

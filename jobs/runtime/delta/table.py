@@ -10,13 +10,21 @@ import obstore
 import polars as pl
 import pyarrow as pa
 import structlog
-from deltalake import CommitProperties, DeltaTable, Field, PostCommitHookProperties, Transaction, write_deltalake
+from deltalake import (
+    CommitProperties,
+    DeltaTable,
+    Field,
+    PostCommitHookProperties,
+    Transaction,
+    WriterProperties,
+    write_deltalake,
+)
 from deltalake.exceptions import CommitFailedError, TableNotFoundError
 from obstore.exceptions import AlreadyExistsError
 
 from jobs.runtime.delta.growth import SCHEMA_VERSION, missing_columns, refuse_newer, with_stored_columns
 from jobs.runtime.delta.known_commit import KnownCommit, Log
-from jobs.runtime.delta.new_files import NewFile
+from jobs.runtime.delta.new_files import PAGE_BYTES, PAGE_ROWS, NewFile, rows_of_a_page
 from jobs.runtime.delta.object_store import PATIENCE, Patience, storage_options, store_of
 from jobs.runtime.errors import Fenced, Outrun, Refused
 from jobs.streams import GROWING, SCHEMA_VERSIONS, SCHEMAS, Table
@@ -297,9 +305,18 @@ class DeltaWriter:
             with_stored_columns(rows, self._stored),
             mode="append",
             target_file_size=ONE_FILE_BYTES,
+            writer_properties=_pages_of(rows),
             commit_properties=committing(transactions),
             post_commithook_properties=AFTER_COMMIT,
         )
+
+
+def _pages_of(rows: pa.Table) -> WriterProperties | None:
+    """Pages of fewer rows than by default, where rows are large."""
+    count = rows_of_a_page(rows)
+    if count == PAGE_ROWS:
+        return None
+    return WriterProperties(compression="SNAPPY", write_batch_size=count, data_page_size_limit=PAGE_BYTES)
 
 
 def committing(transactions: Mapping[str, int]) -> CommitProperties:
