@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
 from itertools import accumulate, repeat, takewhile
+from typing import Final
 
 import polars as pl
 import pyarrow as pa
@@ -44,7 +45,9 @@ the file, the key, the event (None where it was erased, or is part of another ro
 
 A plain tuple, made by `zip`: what is made for each event is most of what publishing it costs.
 """
-SIZE, PATH, VALUE = 2, 3, 5
+SIZE: Final = 2
+PATH: Final = 3
+VALUE: Final = 5
 """Places in it."""
 
 

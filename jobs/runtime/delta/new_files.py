@@ -37,7 +37,7 @@ PAGE_BYTES, PAGE_ROWS = 8 << 20, 1_024
 
 def rows_of_a_page(rows: pa.Table) -> int:
     """How many rows are written before the bytes of a page are looked at: fewer where rows are large."""
-    return max(1, min(PAGE_ROWS, PAGE_BYTES * max(1, len(rows)) // max(1, rows.nbytes)))
+    return max(1, min(PAGE_ROWS, PAGE_BYTES * max(1, len(rows)) // max(1, int(rows.nbytes))))
 
 
 @dataclass(frozen=True)

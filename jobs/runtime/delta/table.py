@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
+from typing import Any
 
 import obstore
 import polars as pl
@@ -305,18 +306,19 @@ class DeltaWriter:
             with_stored_columns(rows, self._stored),
             mode="append",
             target_file_size=ONE_FILE_BYTES,
-            writer_properties=_pages_of(rows),
+            **_pages_of(rows),
             commit_properties=committing(transactions),
             post_commithook_properties=AFTER_COMMIT,
         )
 
 
-def _pages_of(rows: pa.Table) -> WriterProperties | None:
-    """Pages of fewer rows than by default, where rows are large."""
+def _pages_of(rows: pa.Table) -> dict[str, Any]:
+    """How delta-rs writes large rows: in pages of fewer than by default."""
     count = rows_of_a_page(rows)
     if count == PAGE_ROWS:
-        return None
-    return WriterProperties(compression="SNAPPY", write_batch_size=count, data_page_size_limit=PAGE_BYTES)
+        return {}
+    pages = WriterProperties(compression="SNAPPY", write_batch_size=count, data_page_size_limit=PAGE_BYTES)
+    return {"writer_properties": pages}
 
 
 def committing(transactions: Mapping[str, int]) -> CommitProperties:
