@@ -112,14 +112,13 @@ def staged_blocks(outcomes: pl.DataFrame, schema: pa.Schema) -> pa.Table:
 def blocks_of(outcomes: pl.DataFrame) -> list[Block]:
     """Outcomes (AT, LSN, columns) → blocks, by minute."""
     return [
-        Block(minute, len(block), written(block))
+        Block(minute, len(block), _written(block))
         for (minute,), whole in sorted(outcomes.group_by(pl.col(AT).dt.truncate("1m")), key=itemgetter(0))
         for block in whole.iter_slices(MAX_ROWS)
     ]
 
 
-def written(outcomes: pl.DataFrame) -> bytes:
-    """The content of a block."""
+def _written(outcomes: pl.DataFrame) -> bytes:
     # Compressed it is a fifth as long, and to write the rest into Postgres would take longer.
     buffer = BytesIO()
     outcomes.write_ipc(buffer, compression="zstd", compat_level=pl.CompatLevel.oldest())

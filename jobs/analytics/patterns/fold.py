@@ -13,7 +13,6 @@ from jobs.analytics.patterns.blocks import Block
 from jobs.analytics.patterns.bursts import decide_bursts
 from jobs.analytics.patterns.decide import READ_BATCH, Deciding, ReadBatch, decide
 from jobs.analytics.patterns.declared import Declared, declare, reads_from, revises_from
-from jobs.analytics.patterns.merging import merge_blocks
 from jobs.analytics.patterns.reading import Blocks
 from jobs.analytics.patterns.store import Stored, changed, expire, keys_to_revise, store
 from jobs.runtime.job import Fold
@@ -81,9 +80,6 @@ def _decided(
     found = [_decide(around, declaration, stored) for declaration in declared]
     if found != declared:
         expire(around.cursor, reads_from(found, revised))
-        if around.frontier is not None:
-            settled = min(before.settled_until for before in declared)
-            merge_blocks(around.cursor, around.blocks, settled, around.frontier)
     return found
 
 

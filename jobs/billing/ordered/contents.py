@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
 from itertools import accumulate, repeat, takewhile
+from typing import Final
 
 import polars as pl
 import pyarrow as pa
@@ -44,7 +45,9 @@ the file, the key, the event (None where it was erased, or is part of another ro
 
 A plain tuple, made by `zip`: what is made for each event is most of what publishing it costs.
 """
-SIZE, PATH, VALUE = 2, 3, 5
+SIZE: Final = 2
+PATH: Final = 3
+VALUE: Final = 5
 """Places in it."""
 
 
@@ -151,7 +154,7 @@ def opened(table: DeltaTable, path: str, file_bytes: int) -> Iterator[ContentFil
     with files.open_input_file(path) as source:
         # Not a whole column at once: events may be large, and as stored they may be small.
         content = pa.BufferReader(source.read()) if is_small else source
-        with pq.ParquetFile(content, buffer_size=0 if is_small else WHOLE_FILE_BYTES) as file:
+        with pq.ParquetFile(content, buffer_size=0 if is_small else WHOLE_FILE_BYTES, pre_buffer=False) as file:
             yield ContentFile(path, file)
 
 

@@ -167,7 +167,7 @@ class JournalParts:
 
         Of each file that is read for them what comes later is held, too.
         """
-        lsns = rows["lsn"].to_list()
+        lsns: Sequence[int] = rows["lsn"].to_list()
         for path, size in self._holding(self._contents.missing(lsns)):
             wanted = upcoming(self._read(path, self._events_held), whole, after)
             with opened(self._opened, path, size) as file:

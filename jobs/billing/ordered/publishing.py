@@ -30,7 +30,7 @@ from jobs.runtime.delta.upstream import Upstream, identified
 from jobs.runtime.errors import Fenced
 from jobs.runtime.job import Context
 from jobs.runtime.kafka.access import KafkaSettings
-from jobs.runtime.kafka.transactions import Record
+from jobs.runtime.kafka.transactions import Headers, Record
 from jobs.streams import Table
 from metering.vocabulary import ORDERED_EVENTS
 from monitoring import metrics
@@ -243,7 +243,7 @@ def _records(rows: pl.DataFrame, contents: Sequence[Content | None], sequence: i
             continue
         *_, key, value, came_from, offset = content
         if value is not None:
-            headers = [
+            headers: Headers = [
                 CONTENT_TYPE,
                 ("weir-sequence", of_sequence),
                 ("weir-lsn", lsn),

@@ -22,7 +22,7 @@ from obstore.exceptions import BaseError as StoreError
 from pyarrow.fs import PyFileSystem
 
 from jobs.runtime.delta.object_store import store_of
-from jobs.runtime.delta.parquet import COMPRESSION, COMPRESSION_LEVEL, statistics_of, with_dictionary
+from jobs.runtime.delta.parquet import COMPRESSION, COMPRESSION_LEVEL, rows_of_a_page, statistics_of, with_dictionary
 
 LOG_DATE = "log_date"
 EXCHANGE = "exchange"
@@ -94,6 +94,7 @@ class Folder:
             compression_level=COMPRESSION_LEVEL,
             row_group_size=max(1, len(kept)),
             use_dictionary=with_dictionary(kept.schema),
+            write_batch_size=rows_of_a_page(kept),
             write_statistics=[name for name in kept.column_names if name in statistics],
         )
         written = data.getvalue()

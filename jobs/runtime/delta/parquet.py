@@ -21,10 +21,26 @@ DISTINCT = (
 """Columns whose values hardly repeat: a dictionary of them would be made, grow too large, and be given up."""
 COMPRESSION: Literal["ZSTD"] = "ZSTD"
 COMPRESSION_LEVEL = 1
+PAGE_BYTES, PAGE_ROWS = 8 << 20, 1_024
+"""Of a column in a file: a reader has a page as a whole. So many rows are written before anybody looks at its bytes."""
 _PLAIN = {name: ColumnProperties(dictionary_enabled=False) for name in DISTINCT}
-OF_FEW_ROWS = WriterProperties(compression="SNAPPY", column_properties=_PLAIN)
-"""zstd costs more to begin with than it saves of a few kilobytes."""
 OF_MANY_ROWS = WriterProperties(compression=COMPRESSION, compression_level=COMPRESSION_LEVEL, column_properties=_PLAIN)
+
+
+def rows_of_a_page(rows: pa.Table) -> int:
+    """How many rows are written before the bytes of a page are looked at: fewer where rows are large."""
+    return max(1, min(PAGE_ROWS, PAGE_BYTES * max(1, len(rows)) // max(1, int(rows.nbytes))))
+
+
+def of_few_rows(rows: pa.Table) -> WriterProperties:
+    """How delta-rs writes them: zstd costs more to begin with than it saves of a few kilobytes."""
+    count = rows_of_a_page(rows)
+    return WriterProperties(
+        compression="SNAPPY",
+        column_properties=_PLAIN,
+        write_batch_size=count,
+        data_page_size_limit=None if count == PAGE_ROWS else PAGE_BYTES,
+    )
 
 
 @lru_cache

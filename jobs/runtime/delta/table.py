@@ -11,7 +11,14 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 import structlog
-from deltalake import CommitProperties, DeltaTable, Field, PostCommitHookProperties, Transaction, write_deltalake
+from deltalake import (
+    CommitProperties,
+    DeltaTable,
+    Field,
+    PostCommitHookProperties,
+    Transaction,
+    write_deltalake,
+)
 from deltalake.exceptions import CommitFailedError, TableNotFoundError
 from obstore.exceptions import AlreadyExistsError
 
@@ -26,7 +33,7 @@ from jobs.runtime.delta.growth import (
 from jobs.runtime.delta.known_commit import KnownCommit, Log
 from jobs.runtime.delta.new_files import LOG_DATE, Folder, NewFile
 from jobs.runtime.delta.object_store import PATIENCE, Patience, storage_options, store_of
-from jobs.runtime.delta.parquet import OF_FEW_ROWS
+from jobs.runtime.delta.parquet import of_few_rows
 from jobs.runtime.errors import Fenced, Outrun, Refused
 from jobs.streams import GROWING, SCHEMA_VERSIONS, SCHEMAS, Table, compatible_from
 
@@ -315,7 +322,7 @@ class DeltaWriter:
             stored,
             mode="append",
             target_file_size=ONE_FILE_BYTES,
-            writer_properties=OF_FEW_ROWS,
+            writer_properties=of_few_rows(stored),
             commit_properties=committing(transactions),
             post_commithook_properties=AFTER_COMMIT,
         )

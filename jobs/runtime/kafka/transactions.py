@@ -9,7 +9,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from jobs.runtime.kafka.access import KafkaSettings
 
-Headers = list[tuple[str, bytes]]
+Headers = list[tuple[str, str | bytes | None]]
 Record = tuple[bytes, bytes] | tuple[bytes, bytes, Headers]
 """Key, value, and headers if there are any."""
 MAX_RECORD_BYTES = 1_000_000_000
