@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -51,7 +52,7 @@ Outcome = tuple[str | None, int, float]
 """User, tokens, latency."""
 
 
-def added(view: str, minute: int, keys: tuple[str | None, ...], outcomes: list[Outcome]) -> AddedPane:
+def added(view: str, minute: int, keys: tuple[str | None, ...], outcomes: Sequence[Outcome]) -> AddedPane:
     [declared] = [of for of in CONFIG.declared_views if of.name == view]
     users = [user for user, _, _ in outcomes if user is not None]
     tokens = [tokens for _, tokens, _ in outcomes]
@@ -83,7 +84,7 @@ def stored(connection: psycopg.Connection[Any]) -> dict[Any, Any]:
     }
 
 
-def must_be(outcomes: dict[Any, list[Outcome]]) -> dict[Any, Any]:
+def must_be(outcomes: Mapping[Any, Sequence[Outcome]]) -> dict[Any, Any]:
     """The same of all outcomes at once."""
     found = {}
     for (view, minute, keys), listed in outcomes.items():
@@ -123,7 +124,7 @@ def test_oracle_what_a_driver_remembers_or_forgets_of_panes_changes_no_row(datab
                 keys = chance.choice(["a", "b", 'Ünï "\\ \n']), chance.choice(["m", None])
                 batch_of["accounts", minute, keys].append(one)
                 batch_of["whole", minute, ()].append(one)
-            panes = [added(*key, listed) for key, listed in batch_of.items()]
+            panes = [added(view, minute, keys, listed) for (view, minute, keys), listed in batch_of.items()]
             if chance.random() < 0.3:
                 with connection.transaction(force_rollback=True):
                     fold_added(connection, newest, *panes)
