@@ -60,12 +60,13 @@ def licenses(name: str, version: str) -> list[dict[str, Any]]:
         return []
     if found.version != version:
         return []
-    if expression := found.metadata.get("License-Expression"):
+    stated = found.metadata.json
+    if expression := stated.get("license_expression"):
         return [{"expression": expression}]
-    classified = [text for text in found.metadata.get_all("Classifier") or () if text.startswith("License :: ")]
+    classified = [text for text in stated.get("classifier", ()) if text.startswith("License :: ")]
     names = sorted({text.rpartition(" :: ")[2] for text in classified} - {"OSI Approved"})
     # Some have the whole text there: its first line is the name.
-    names = names or (found.metadata.get("License") or "").strip().splitlines()[:1]
+    names = names or str(stated.get("license", "")).strip().splitlines()[:1]
     return [{"license": {"name": each}} for each in names]
 
 

@@ -1,4 +1,4 @@
-"""This version folds, prices, closes, rebuilds, removes and answers on the schema of the next one as on its own.
+"""This version writes, with the roles of its applications and as its owner, on the next one's schema as on its own.
 
 Each table has two more columns there, one with a default (`tests/next_release.py`). The tests are those of its own.
 """
@@ -13,13 +13,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-MODULES = (
-    *("pipelines/test_billing.py", "pipelines/test_sessionization.py", "pipelines/test_catalog_store.py"),
-    *("pipelines/test_close.py", "pipelines/test_retention_of_requests.py", "pipelines/test_job_roles.py"),
-    *("pipelines/test_thresholds.py", "pipelines/test_forget.py", "pipelines/test_activity_log.py"),
-    *("webhooks", "api/test_reader.py", "dashboard/test_scope.py"),
-)
-
+MODULES = ("test_activity_log.py", "test_catalog_store.py", "test_job_roles.py")
 MIGRATE = "not older_release and not second_migration"
 """Tests that migrate by themselves: this version's migrations do not end at that schema."""
 
@@ -29,7 +23,7 @@ MIGRATE = "not older_release and not second_migration"
 @pytest.mark.parametrize("module", MODULES)
 def test_its_tests_pass_on_the_schema_of_the_next_release(module: str) -> None:
     ended = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", MIGRATE, f"tests/{module}"],
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", MIGRATE, f"tests/pipelines/{module}"],
         cwd=ROOT,
         env={**os.environ, "WEIR_TESTS_AHEAD": "1"},
         capture_output=True,
