@@ -21,6 +21,7 @@ from jobs.analytics import fold as analytics_fold
 from jobs.analytics.config import AnalyticsConfig
 from jobs.analytics.pipeline import JOB, STAGED
 from jobs.runtime.errors import Refused
+from jobs.runtime.postgres.sink import stage
 from jobs.settings.views import MAX_KEYS
 from metering.instants import rfc3339
 from metering.limits import MAX_NAME_BYTES
@@ -254,7 +255,7 @@ def test_however_many_panes_are_stored_already_few_of_them_are_held_at_once_and_
 ) -> None:
     """Late outcomes may touch each minute that is kept. Postgres ends a session that asks for nothing meanwhile."""
     monkeypatch.setattr(analytics_fold, "MERGED_AT_ONCE", 4)
-    merge, stage, waiting, held = analytics_fold._merged, analytics_fold.stage, [0], []
+    merge, waiting, held = analytics_fold._merged, [0], list[int]()
 
     def counted(*of: Any) -> str:
         waiting[0] += 1
