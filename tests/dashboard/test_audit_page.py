@@ -91,7 +91,7 @@ def test_audits_that_found_failed_or_did_not_end_are_distinguished(
     assert (fault["result"], fault["found"], fault["unexpected"], fault["corrected"]) == ("✕", 3, 2, 1)
     assert fault["detail"] == BROKEN.says
     assert "billing has 3 rows to fold" in texts(open_page("audit", audit=str(int(first) + 1)))
-    assert "It runs, or was ended" in texts(open_page("audit", audit=third))
+    assert "It is still running, or was ended early" in texts(open_page("audit", audit=third))
     assert "not among those above" in texts(open_page("audit", audit="999"))
 
 

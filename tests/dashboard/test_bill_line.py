@@ -36,7 +36,7 @@ def priced(amount: int, whole_period: str | None = None) -> Line:
 
 def test_a_line_of_a_period_meter_explains_that_it_has_no_minutes() -> None:
     assert "Each month is billed as a whole" in _windows_freshness(priced(1, "month"), ()).sentence
-    assert "No window of this line is left" in _windows_freshness(priced(1), ()).sentence
+    assert "This line has no windows any more" in _windows_freshness(priced(1), ()).sentence
 
 
 def test_a_month_that_is_billed_as_a_whole_has_no_pace() -> None:

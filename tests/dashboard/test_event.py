@@ -128,7 +128,7 @@ def test_each_fate_of_usage_has_a_sentence(
     ("found", "said"),
     [
         (event(4), "it waits for its other part"),
-        (event(4, request_id=None), "It is of no request, so it is on no bill"),
+        (event(4, request_id=None), "It belongs to no request, so it is on no bill"),
         (event(4, disposition="duplicate", first_lsn=3), "Lsn 4 is a duplicate of lsn 3"),
         (event(4, disposition="conflict", first_lsn=3), "Lsn 4 is in conflict with lsn 3"),
         (event(4, disposition="rejected", reason="too_old", violation="the clock"), "rejected as too_old (the clock)"),

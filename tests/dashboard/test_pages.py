@@ -438,6 +438,6 @@ def test_a_scoped_view_hides_what_sums_over_all_accounts(
 ) -> None:
     monkeypatch.setenv("WEIR_ACCOUNTS", "acme")
     page = open_page("overview")
-    assert "residual" not in texts(page).replace("the residual over", "")
+    assert "residual" not in texts(page).replace("the residual is of all of it", "")
     assert metrics(open_page("joins"))["◔ waiting now"] == "not shown"
     assert set(open_page("bills").dataframe[0].value["account"]) == {"acme"}

@@ -212,7 +212,7 @@ def test_more_limits_than_a_page_adds_up_ask_for_an_account_and_crossings_stay(
     assert len(near(open_page("watch"))) == 2
     monkeypatch.setattr(panel_of_thresholds, "read_thresholds", at_most(1))
     page = open_page("watch")
-    assert "Choose an account to see how near it is" in texts(page)
+    assert "Choose an account to see its limits" in texts(page)
     assert not near(page)
     assert len(table(page, "what")) == 1
     assert [row[0] for row in near(open_page("watch", account="globex"))] == ["globex"]
