@@ -383,7 +383,7 @@ class JournalSink:
         """
         validated = validated_by_reception(events, self._config)
         if not has_elements(validated.schema):
-            return with_room(by_reception(validated, PLACE), first_lsn)
+            return with_room(by_reception(validated, [*PLACE]), first_lsn)
         whole = rejected_whole(batches.rejected_whole(validated), self._fields)
         return with_room(whole.sort("received_at", *PLACE, COLUMN), first_lsn)
 
