@@ -148,8 +148,9 @@ def _table_lines(columns: Sequence[str], texts: list[list[str]], is_number: list
     def line(row: Sequence[str]) -> str:
         cells = []
         for text, wide, number in zip(row, widths, is_number, strict=True):
-            blank = " " * (wide - width(text))
-            cells.append(blank + text if number else text + blank)
+            shown = text.rstrip() if number else text
+            blank = " " * (wide - width(shown))
+            cells.append(blank + shown if number else shown + blank)
         return f" {_GAP.join(cells)} \n"
 
     total = sum(widths) + len(_GAP) * (len(widths) - 1)

@@ -13,7 +13,6 @@ import psycopg
 import pytest
 
 from jobs.analytics.config import AnalyticsConfig
-from jobs.analytics.patterns import matches, matching
 from jobs.analytics.patterns.blocks import INSTANT, LSN
 from jobs.analytics.patterns.decide import READ_BATCH, Deciding, ReadBatch, decide
 from jobs.analytics.patterns.declared import Declared, begin_again, step_of
@@ -146,13 +145,12 @@ def refuse_differences(
 @pytest.mark.few_in_ci(6)
 @pytest.mark.parametrize("seed", range(40))
 def test_oracle_any_order_cut_frontier_and_retraction_leaves_the_matches_of_all_outcomes(
-    connection: psycopg.Connection[Any], seed: int, monkeypatch: pytest.MonkeyPatch
+    connection: psycopg.Connection[Any], seed: int
 ) -> None:
     chance = random.Random(seed)
-    monkeypatch.setattr(matching, "STARTS_AT_ONCE", random.Random(seed).choice([1, 2, 1_000]))
-    monkeypatch.setattr(matches, "APPENDED_AT_ONCE", random.Random(seed).choice([1, 2, 1_000]))
     time = chance.choice([timedelta(minutes=3), timedelta(days=1)])
-    read_batch = ReadBatch(time, chance.choice([2, 10_000]))
+    few = random.Random(seed).choice([1, 2, 1_000])
+    read_batch = ReadBatch(time, chance.choice([2, 10_000]), starts=few, changes=few)
     outcomes = [happened(chance, lsn) for lsn in range(1, 101)]
     known: Sequence[Happened] = []
     for batch in random_batches(chance, outcomes, max_new=25, max_gone=3, max_frontier=1_500):

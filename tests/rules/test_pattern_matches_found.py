@@ -12,9 +12,8 @@ import psycopg
 import pytest
 
 from jobs.analytics.config import AnalyticsConfig
-from jobs.analytics.patterns import matching
 from jobs.analytics.patterns.blocks import AT, LSN
-from jobs.analytics.patterns.matching import Heartbeat, found_in
+from jobs.analytics.patterns.matching import BATCH_STARTS, Heartbeat, found_in
 from jobs.analytics.patterns.rows import OfKey
 from metering.instants import EPOCH
 from metering.patterns.pattern import Pattern
@@ -66,22 +65,21 @@ def outcomes_of(account: str, variables: list[int], first_lsn: int = 1) -> OfKey
 @pytest.mark.parametrize("after_match", ["skip past last row", "skip to next row"])
 @pytest.mark.parametrize("text", ["A B*", "(A | B){3}", "A B+? A"])
 def test_matches_are_the_same_however_few_first_rows_and_values_are_taken_at_a_time(
-    text: str, after_match: str, monkeypatch: pytest.MonkeyPatch
+    text: str, after_match: str
 ) -> None:
     chance = random.Random(text)
     pattern = pattern_of(text, after_match)
     of = outcomes_of("acme", [chance.randint(0, 3) for _ in range(300)])
     whole = list(found_in(of, pattern, BEFORE_ALL, heartbeat(Heard())))
     assert len(whole) > 20
-    for at_once, page in ((1, 1), (7, 2), (50, 100)):
-        monkeypatch.setattr(matching, "STARTS_AT_ONCE", at_once)
-        monkeypatch.setattr(matching, "PAGE", page)
-        assert list(found_in(of, pattern, BEFORE_ALL, heartbeat(Heard()))) == whole
+    for batch_starts, page_rows in ((1, 1), (7, 2), (50, 100)):
+        beats = Heartbeat(cast("psycopg.Cursor[Any]", Heard()), batch_starts)
+        assert list(found_in(of, pattern, BEFORE_ALL, beats, page_rows)) == whole
 
 
 def test_postgres_hears_of_the_driver_after_so_many_first_rows_of_one_key_or_of_many() -> None:
     """Each abandoned request is a match of a shipped pattern, and an outage abandons many."""
-    pattern, many, heard = pattern_of("A | B", "skip to next row"), matching.STARTS_AT_ONCE, Heard()
+    pattern, many, heard = pattern_of("A | B", "skip to next row"), BATCH_STARTS, Heard()
     kept = heartbeat(heard)
     assert len(list(found_in(outcomes_of("acme", [1] * 3 * many), pattern, BEFORE_ALL, kept))) == 3 * many
     assert heard.statements == 3

@@ -47,7 +47,7 @@ def test_each_command_has_a_section_with_each_of_its_options(path: str, command:
 
 
 def test_each_command_is_in_a_group_of_the_help() -> None:
-    assert {command.rich_help_panel for command in ROOT.commands.values()} == {"Run", "Look", "Change", "Repair"}
+    assert {command.rich_help_panel for command in ROOT.commands.values()} == {"Run", "Query", "Change", "Repair"}
 
 
 def test_each_setting_has_a_meaning_and_each_that_has_settings_itself_a_table() -> None:

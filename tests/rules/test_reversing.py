@@ -41,10 +41,10 @@ def test_the_event_has_the_requested_quantity_to_the_last_digit(
     ("options", "said"),
     [
         (["--quantity", "3"], "add --meter"),
-        (["--meter", "m", "--quantity", "0"], "no number above 0"),
-        (["--meter", "m", "--quantity", "1e-7"], "no number above 0"),
-        (["--meter", "m", "--quantity", "NaN"], "no number above 0"),
-        (["--meter", "m", "--quantity", "many"], "no number above 0"),
+        (["--meter", "m", "--quantity", "0"], "not a number above 0"),
+        (["--meter", "m", "--quantity", "1e-7"], "not a number above 0"),
+        (["--meter", "m", "--quantity", "NaN"], "not a number above 0"),
+        (["--meter", "m", "--quantity", "many"], "not a number above 0"),
     ],
 )
 def test_a_quantity_that_cannot_be_taken_back_is_refused(options: list[str], said: str) -> None:

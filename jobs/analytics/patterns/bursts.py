@@ -111,7 +111,7 @@ def _decide(
         standing = {key: matches for key, matches in standing.items() if key in of}
     found = _found(declared, around.blocks, start, end, wanted)
     rows = [row for key in {**standing, **found} for row in changes(standing.get(key, ()), found.get(key, ()))]
-    append(around.cursor, declared, rows, around.frontier)
+    append(around.cursor, declared, rows, around.frontier, around.read_batch.changes)
 
 
 def _found(

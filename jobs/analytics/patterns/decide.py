@@ -18,8 +18,18 @@ import psycopg
 
 from jobs.analytics.patterns.conditions import reads_before
 from jobs.analytics.patterns.declared import Declared, decided, step_of
-from jobs.analytics.patterns.matches import Found, Key, Standing, append, changes, first_standing, keys_of, standing_of
-from jobs.analytics.patterns.matching import Heartbeat, found_in
+from jobs.analytics.patterns.matches import (
+    BATCH_CHANGES,
+    Found,
+    Key,
+    Standing,
+    append,
+    changes,
+    first_standing,
+    keys_of,
+    standing_of,
+)
+from jobs.analytics.patterns.matching import BATCH_STARTS, Heartbeat, found_in
 from jobs.analytics.patterns.reading import MAX_READ, Blocks
 from jobs.analytics.patterns.rows import candidates, rows_of
 from metering.instants import EPOCH
@@ -31,12 +41,15 @@ _MICROSECOND = timedelta(microseconds=1)
 @dataclass(frozen=True)
 class ReadBatch:
     """How much is decided at a time, so that memory stays bounded: event time, at least a quarter of `within`, and
-    outcomes of all keys; and how many of them are opened at a time.
+    outcomes of all keys; how many of them are opened at a time; after how many first rows of matches Postgres hears of
+    the driver; and how many changes are in a statement.
     """
 
     time: timedelta = timedelta(hours=1)
     rows: int = 200_000
     opened: int = MAX_READ
+    starts: int = BATCH_STARTS
+    changes: int = BATCH_CHANGES
 
 
 READ_BATCH = ReadBatch()
@@ -54,7 +67,7 @@ class Deciding:
     @cached_property
     def heartbeat(self) -> Heartbeat:
         """For what takes long without a statement."""
-        return Heartbeat(self.cursor)
+        return Heartbeat(self.cursor, self.read_batch.starts)
 
 
 def decide(around: Deciding, declared: Declared[Pattern], revised: pl.DataFrame) -> Declared[Pattern]:
@@ -144,7 +157,7 @@ def _decide(
             if matched := [*found_in(of, pattern, behind, around.heartbeat)]:
                 found[of.key] = matched
     changed = [change for key, now in found.items() for change in changes(in_part.get(key, ()), now)]
-    append(around.cursor, declared, changed, around.frontier)
+    append(around.cursor, declared, changed, around.frontier, around.read_batch.changes)
     earlier = {key: [match for match in of if match.started <= first] for key, of in standing.items()}
     found = {key: [*earlier.get(key, ()), *now] for key, now in found.items()}
     return _open_keys(standing, found, pattern, _micros(until))

@@ -16,9 +16,9 @@ from jobs.analytics.patterns.rows import OfKey
 from metering.patterns.matcher import MAX_ROWS, matches
 from metering.patterns.pattern import AfterMatch, Pattern
 
-STARTS_AT_ONCE = 1_000
+BATCH_STARTS = 1_000
 """First rows of matches, after which Postgres hears of the driver: they take some seconds at most."""
-PAGE = 4_096
+PAGE_ROWS = 4_096
 """Rows of which the values are read at once: a frame costs as much for one row as for hundreds."""
 _MICROSECOND = timedelta(microseconds=1)
 
@@ -30,25 +30,28 @@ class Heartbeat:
     """
 
     cursor: psycopg.Cursor[Any]
+    batch_starts: int = BATCH_STARTS
     starts: int = 0
 
     def beat(self, starts: int) -> None:
         """After so many more first rows."""
         self.starts += starts
-        if self.starts >= STARTS_AT_ONCE:
+        if self.starts >= self.batch_starts:
             self.starts = 0
             self.cursor.execute("SELECT")
 
 
-def found_in(of: OfKey, pattern: Pattern, behind: tuple[int, int], heartbeat: Heartbeat) -> Iterator[Found]:
+def found_in(
+    of: OfKey, pattern: Pattern, behind: tuple[int, int], heartbeat: Heartbeat, page_rows: int = PAGE_ROWS
+) -> Iterator[Found]:
     """The matches of a key that begin at one of its `starts`, behind another one: a time and an lsn."""
     lsns, times, variables = of.outcomes[LSN].to_list(), of.micros.tolist(), of.variables.tolist()
     starts = [row for row in of.starts.tolist() if (times[row], lsns[row]) > behind]
     skips_to_next_row = pattern.after_match is AfterMatch.NEXT_ROW
     within = pattern.within // _MICROSECOND
-    values, free = _Values(of.outcomes, pattern), 0
-    for at in range(0, len(starts), STARTS_AT_ONCE):
-        some = [row for row in starts[at : at + STARTS_AT_ONCE] if row >= free]
+    values, free = _Values(of.outcomes, pattern, page_rows), 0
+    for at in range(0, len(starts), heartbeat.batch_starts):
+        some = [row for row in starts[at : at + heartbeat.batch_starts] if row >= free]
         heartbeat.beat(len(some))
         for match in matches(pattern.program, variables, times, within, some, skips_to_next_row=skips_to_next_row):
             free = match.first + 1 if skips_to_next_row else match.end
@@ -71,15 +74,17 @@ def found_in(of: OfKey, pattern: Pattern, behind: tuple[int, int], heartbeat: He
 class _Values:
     """What a pattern reads of outcomes, as texts; matches come by their first row, and have at most MAX_ROWS."""
 
-    def __init__(self, outcomes: pl.DataFrame, pattern: Pattern) -> None:
-        self._outcomes = outcomes
+    def __init__(self, outcomes: pl.DataFrame, pattern: Pattern, page_rows: int) -> None:
+        self._outcomes, self._page_rows = outcomes, page_rows
         self._columns = [pl.col(stored_as(pattern, name)).cast(pl.String).alias(name) for name in pattern.columns]
-        self._first, self._page = -PAGE, dict[str, list[Any]]()
+        self._first, self._page = -page_rows, dict[str, list[Any]]()
 
     def of(self, first: int, end: int) -> list[Mapping[str, Any]]:
         """Of the rows [first, end)."""
-        if first >= self._first + PAGE or first < self._first:
+        if first >= self._first + self._page_rows or first < self._first:
             self._first = first
-            self._page = self._outcomes.slice(first, PAGE + MAX_ROWS).select(self._columns).to_dict(as_series=False)
+            self._page = (
+                self._outcomes.slice(first, self._page_rows + MAX_ROWS).select(self._columns).to_dict(as_series=False)
+            )
         places = range(first - self._first, end - self._first)
         return [{name: values[place] for name, values in self._page.items()} for place in places]
