@@ -7,16 +7,14 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-import pytest
-
-from jobs.runtime.postgres import migrator
+from jobs.runtime.postgres.downgrade import USES, Use
 from jobs.runtime.postgres.relations import VERSION_TABLE
-from jobs.runtime.postgres.schema import migrate
+from jobs.runtime.postgres.schema import MIGRATIONS, migrate
 
 AHEAD = os.environ.get("WEIR_TESTS_AHEAD") == "1"
 FIRST, SECOND = "9998", "9999"
@@ -52,21 +50,20 @@ END $grows$
 
 
 @contextmanager
-def migrations(*later: tuple[str, bool]) -> Iterator[None]:
-    """Within the block Weir's migrations are those of a later release: these statements, and whether they only add."""
-    here = migrator.MIGRATIONS
-    with TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patched:
-        copied = Path(shutil.copytree(here, Path(folder) / "migrations", ignore=shutil.ignore_patterns("__pycache__")))
-        before = max(file.name[:4] for file in here.glob("versions/*.py"))
+def migrations(*later: tuple[str, bool]) -> Iterator[Path]:
+    """The migrations of a later release, within the block: these statements as well, and whether they only add."""
+    with TemporaryDirectory() as folder:
+        copied = Path(folder) / "migrations"
+        shutil.copytree(MIGRATIONS, copied, ignore=shutil.ignore_patterns("__pycache__"))
+        before = max(file.name[:4] for file in MIGRATIONS.glob("versions/*.py"))
         for revision, (statements, is_expansion) in zip((FIRST, SECOND), later, strict=False):
             text = _MIGRATION.format(revision=revision, before=before, is_expansion=is_expansion, statements=statements)
             (copied / f"versions/{revision}_later.py").write_text(text)
             before = revision
-        patched.setattr(migrator, "MIGRATIONS", copied)
-        yield
+        yield copied
 
 
-def migrate_ahead(url: str) -> None:
+def migrate_ahead(url: str, uses: Sequence[Use] = USES) -> None:
     """As the release after this one does, whose migration only adds."""
-    with migrations((EVERYTHING_GROWS, True)):
-        migrate(url)
+    with migrations((EVERYTHING_GROWS, True)) as later:
+        migrate(url, migrations=later, uses=uses)

@@ -17,7 +17,6 @@ from psycopg.conninfo import make_conninfo
 
 from jobs.runtime.errors import Refused
 from jobs.runtime.postgres import migrations as of_migrations
-from jobs.runtime.postgres import schema
 from jobs.runtime.postgres.downgrade import Use, downgrade
 from jobs.runtime.postgres.migrator import alembic_config, migrator
 from jobs.runtime.postgres.older_releases import CHANGED, UNDECLARED, refusal
@@ -74,8 +73,8 @@ def test_its_migration_leaves_that_schema_as_it_is_and_still_gives_the_dashboard
 def test_a_migration_that_does_not_say_that_it_only_adds_refuses_older_versions_and_their_migrations(
     database: str,
 ) -> None:
-    with migrations((CHANGES, False)):
-        migrate(database)
+    with migrations((CHANGES, False)) as later:
+        migrate(database, migrations=later)
     sentence = rf"brought the database to the schema {FIRST}, .*{CHANGED}.*: install that version again, or .*"
     for refused in (refuse_other_schema, migrate):
         with pytest.raises(Refused, match=sentence + rf"`python -m jobs migrate --down-to {NEWEST}`"):
@@ -89,9 +88,9 @@ def test_a_migration_that_does_not_say_that_it_only_adds_refuses_older_versions_
     ids=["both add", "the second changes", "the first changes"],
 )
 def test_two_versions_ahead_each_must_only_add(database: str, first: bool, second: bool, runs: bool) -> None:
-    with migrations((ADDS, first), ("CREATE TABLE later (a int)", second)):
-        migrate(database)
-        refuse_other_schema(database)
+    with migrations((ADDS, first), ("CREATE TABLE later (a int)", second)) as later:
+        migrate(database, migrations=later)
+        refuse_other_schema(database, migrations=later)
     with psycopg.connect(database) as connection:
         assert (refusal(connection, "weir", NEWEST) is None) is runs
         assert (refusal(connection, "weir", FIRST) is None) is second
@@ -99,16 +98,12 @@ def test_two_versions_ahead_each_must_only_add(database: str, first: bool, secon
         assert refusal(connection, "weir", "0001") == CHANGED
 
 
-def test_what_an_older_version_would_bill_wrongly_refuses_it_while_it_is_stored(
-    database: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_an_older_version_would_bill_wrongly_refuses_it_while_it_is_stored(database: str) -> None:
     later = Use(
         FIRST, "EXISTS (SELECT FROM webhook_endpoints WHERE kind = 'mail')", "there are endpoints of mail, 50 %"
     )
     earlier = Use(NEWEST, "true", "it was there before")
-    with monkeypatch.context() as patched:
-        patched.setattr(schema, "USES", (later, earlier))
-        migrate_ahead(database)
+    migrate_ahead(database, uses=(later, earlier))
     # A role that sees no webhooks is told as well.
     of_billing = url_of(database, "weir_billing")
     refuse_other_schema(of_billing)

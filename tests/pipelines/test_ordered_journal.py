@@ -185,9 +185,8 @@ def test_large_events_are_read_and_held_by_bytes_and_not_by_number(
         return trim(of, next_lsns)
 
     monkeypatch.setattr(HeldContents, "trim", trimmed)
-    monkeypatch.setattr("jobs.billing.ordered.contents.BATCH_BYTES", size)
-    monkeypatch.setattr("jobs.billing.ordered.contents.WHOLE_FILE_BYTES", 0)
-    parts, found, whole = one_generation(tmp_path, values, is_one_file=is_one_file, max_bytes_held=5 * size)
+    small = JournalParts(max_bytes_held=5 * size, batch_bytes=size, whole_file_bytes=0)
+    parts, found, whole = one_generation(tmp_path, values, small, is_one_file=is_one_file)
     sent: list[bytes] = []
     cursor: Cursor | None = None
     while len(found):
@@ -203,13 +202,13 @@ def test_large_events_are_read_and_held_by_bytes_and_not_by_number(
 
 
 def one_generation(
-    tables: Path, values: Mapping[int, bytes], *, is_one_file: bool = True, max_bytes_held: int = 1 << 20
+    tables: Path, values: Mapping[int, bytes], parts: JournalParts | None = None, *, is_one_file: bool = True
 ) -> tuple[JournalParts, pl.DataFrame, Generations]:
     """Events of one generation that is whole, in their order."""
     rows = [Row(lsn, 90 * SECOND, 100 * SECOND) for lsn in values]
     for of_file in [rows] if is_one_file else [[row] for row in rows]:
         commit(tables, of_file, values=values)
-    parts = JournalParts(max_bytes_held=max_bytes_held)
+    parts = parts or JournalParts(max_bytes_held=1 << 20)
     parts.look(commit(tables, [Row(len(rows) + 1, None, 200 * SECOND)]), 1)
     whole = parts.whole(1, NEVER_US, (WAIT,))
     assert whole is not None
@@ -231,9 +230,9 @@ def test_the_contents_of_a_file_are_read_once_for_all_steps_that_they_come_in(
     rows = [Row(lsn, (100 + lsn % 2) * SECOND, (100 + lsn) * SECOND) for lsn in range(1, 21)]
     read: list[str] = []
 
-    def opening(table: DeltaTable, path: str, file_bytes: int) -> AbstractContextManager[ContentFile]:
+    def opening(table: DeltaTable, path: str, file_bytes: int, **sizes: int) -> AbstractContextManager[ContentFile]:
         read.append(path)
-        return opened(table, path, file_bytes)
+        return opened(table, path, file_bytes, **sizes)
 
     monkeypatch.setattr("jobs.billing.ordered.journal.opened", opening)
     for first in range(0, 20, 5):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -147,10 +148,12 @@ def _small_index(journal: AcceptedIdentities, horizons: Horizons, memory_bytes: 
 @contextmanager
 def own_files(rows: int) -> Iterator[None]:
     """Within it drivers write files of commits of so many rows themselves, and may end or be parked before a commit."""
+    writer = partial(table.DeltaWriter, own_file_rows=rows, rows_per_live_file=0)
     committed = _of_store(deltalake.DeltaTable.create_write_transaction, COMMIT)
     with (
-        patch("jobs.runtime.delta.table.OWN_FILE_ROWS", rows),
-        patch("jobs.runtime.delta.table.ROWS_PER_LIVE_FILE", 0),
+        patch("jobs.ingestion.sink.DeltaWriter", writer),
+        patch("jobs.joins.sink.DeltaWriter", writer),
+        patch("jobs.joins.catalog.DeltaWriter", writer),
         patch("deltalake.DeltaTable.create_write_transaction", committed),
     ):
         yield

@@ -16,7 +16,6 @@ from deltalake import DeltaTable
 from deltalake.exceptions import CommitFailedError
 from pyspark.sql import SparkSession
 
-from jobs.runtime.delta import table as writing
 from jobs.runtime.delta.compaction import compact
 from jobs.runtime.delta.table import LSN, DeltaWriter
 from jobs.runtime.errors import Fenced
@@ -60,15 +59,9 @@ def value(kind: pa.DataType, number: int) -> Any:
     return f"é{number}" if pa.types.is_string(kind) else number
 
 
-@pytest.fixture
-def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Commits are large from four rows on, however many files there are."""
-    monkeypatch.setattr(writing, "OWN_FILE_ROWS", 4)
-    monkeypatch.setattr(writing, "ROWS_PER_LIVE_FILE", 0)
-
-
-def writer(tables: Path, table: Table, epoch: int = 1) -> DeltaWriter:
-    return DeltaWriter(str(tables), table, "joins", epoch)
+def writer(tables: Path, table: Table, epoch: int = 1, own_file_rows: int = 4) -> DeltaWriter:
+    """One to which commits are large from so many rows on, however many files there are."""
+    return DeltaWriter(str(tables), table, "joins", epoch, own_file_rows=own_file_rows, rows_per_live_file=0)
 
 
 def actions(found: DeltaTable) -> list[dict[str, Any]]:
@@ -77,13 +70,10 @@ def actions(found: DeltaTable) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize(("table", "made"), [(Table.USAGE, usage), (Table.JOURNAL, journal)])
-def test_an_own_file_says_and_holds_what_one_of_delta_rs_does(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, small: None, table: Table, made: Any
-) -> None:
+def test_an_own_file_says_and_holds_what_one_of_delta_rs_does(tmp_path: Path, table: Table, made: Any) -> None:
     found = []
     for name, rows in (("delta-rs", 1_000_000), ("arrow", 1)):
-        monkeypatch.setattr(writing, "OWN_FILE_ROWS", rows)
-        driver = writer(tmp_path / name, table)
+        driver = writer(tmp_path / name, table, own_file_rows=rows)
         driver.commit(made(1), {LSN: 6, "journal": 7})
         driver.commit(made(6, 1), {LSN: 7})
         found.append(driver.table)
@@ -100,20 +90,17 @@ def test_an_own_file_says_and_holds_what_one_of_delta_rs_does(
     assert frames[0].equals(frames[1])
 
 
-def test_spark_reads_an_own_file_as_one_of_delta_rs(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, small: None
-) -> None:
+def test_spark_reads_an_own_file_as_one_of_delta_rs(spark: SparkSession, tmp_path: Path) -> None:
     found = []
     for name, rows in (("delta-rs", 1_000_000), ("arrow", 1)):
-        monkeypatch.setattr(writing, "OWN_FILE_ROWS", rows)
-        writer(tmp_path / name, Table.USAGE).commit(usage(1), {LSN: 6})
+        writer(tmp_path / name, Table.USAGE, own_file_rows=rows).commit(usage(1), {LSN: 6})
         read = spark.read.format("delta").load(str(tmp_path / name / Table.USAGE))
         found.append([read.orderBy(LSN).collect(), read.where("lsn > 4").count(), read.schema])
     assert found[0] == found[1]
     assert found[1][1] == 1
 
 
-def test_a_fenced_drivers_own_file_is_not_read_and_compaction_removes_it(tmp_path: Path, small: None) -> None:
+def test_a_fenced_drivers_own_file_is_not_read_and_compaction_removes_it(tmp_path: Path) -> None:
     old = writer(tmp_path, Table.USAGE)
     old.commit(usage(1), {LSN: 6})
     writer(tmp_path, Table.USAGE, epoch=2)
@@ -136,7 +123,7 @@ def as_if_two_days_ago(files: list[Path]) -> None:
         os.utime(file, (two_days_ago, two_days_ago))
 
 
-def test_of_two_concurrent_commits_of_own_files_the_table_takes_one(tmp_path: Path, small: None) -> None:
+def test_of_two_concurrent_commits_of_own_files_the_table_takes_one(tmp_path: Path) -> None:
     one = writer(tmp_path, Table.USAGE)
     other = DeltaWriter.__new__(DeltaWriter)
     other.__dict__.update(one.__dict__, known=dict(one.known), _table=DeltaTable(one.path))
@@ -146,12 +133,9 @@ def test_of_two_concurrent_commits_of_own_files_the_table_takes_one(tmp_path: Pa
     assert DeltaTable(one.path).to_pyarrow_table().num_rows == 5
 
 
-def test_what_is_compacted_of_both_is_the_same_rows(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, small: None
-) -> None:
-    driver = writer(tmp_path, Table.USAGE)
-    driver.commit(usage(1), {LSN: 6})
-    monkeypatch.setattr(writing, "OWN_FILE_ROWS", 1_000_000)
+def test_what_is_compacted_of_both_is_the_same_rows(tmp_path: Path) -> None:
+    writer(tmp_path, Table.USAGE).commit(usage(1), {LSN: 6})
+    driver = writer(tmp_path, Table.USAGE, epoch=2, own_file_rows=1_000_000)
     driver.commit(usage(6, 3), {LSN: 9})
     done = compact(str(tmp_path), Table.USAGE, before=LOGGED_AT.date() + timedelta(days=1), keep=timedelta(days=7))
     assert done is not None
@@ -162,11 +146,8 @@ def test_what_is_compacted_of_both_is_the_same_rows(
     assert pq.ParquetFile(file).metadata.row_group(0).column(0).compression == "ZSTD"
 
 
-def test_the_more_files_a_table_has_the_larger_a_commit_must_be_for_its_own(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(writing, "OWN_FILE_ROWS", 4)
-    driver = writer(tmp_path, Table.USAGE)
+def test_the_more_files_a_table_has_the_larger_a_commit_must_be_for_its_own(tmp_path: Path) -> None:
+    driver = DeltaWriter(str(tmp_path), Table.USAGE, "joins", 1, own_file_rows=4)
     for lsn in range(1, 16, 5):
         driver.commit(usage(lsn), {LSN: lsn + 5})
     assert len([*(tmp_path / Table.USAGE).rglob(ZSTD)]) == 1
@@ -175,11 +156,8 @@ def test_the_more_files_a_table_has_the_larger_a_commit_must_be_for_its_own(
 
 
 @pytest.mark.parametrize("rows", [1, 1_000_000])
-def test_a_missing_value_that_the_table_requires_is_refused_by_both(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, small: None, rows: int
-) -> None:
-    monkeypatch.setattr(writing, "OWN_FILE_ROWS", rows)
-    driver = writer(tmp_path, Table.USAGE)
+def test_a_missing_value_that_the_table_requires_is_refused_by_both(tmp_path: Path, rows: int) -> None:
+    driver = writer(tmp_path, Table.USAGE, own_file_rows=rows)
     field = USAGE.field("account")
     broken = usage(1).set_column(USAGE.get_field_index("account"), field, pa.nulls(5, pa.string()))
     with pytest.raises(Exception, match=r"null|non-nullable"):

@@ -107,9 +107,10 @@ class HeldContents:
 class ContentFile:
     """A file of the journal whose contents are read a part at a time."""
 
-    def __init__(self, path: str, file: pq.ParquetFile) -> None:
+    def __init__(self, path: str, file: pq.ParquetFile, batch_bytes: int = BATCH_BYTES) -> None:
         self._path = path
         self._file = file
+        self._batch_bytes = batch_bytes
         names = [file.schema.column(leaf).path for leaf in range(len(file.schema))]
         self._columns = [name for name in COLUMNS if name in names]
         self._lsn, self._value = names.index("lsn"), names.index("value")
@@ -123,7 +124,7 @@ class ContentFile:
 
     def read(self, wanted: pl.DataFrame) -> Iterator[dict[int, Content]]:
         """The contents of these events (`order.upcoming`)."""
-        rows = min(BATCH_ROWS, max(1, BATCH_BYTES // max(1, self._mean_bytes)))
+        rows = min(BATCH_ROWS, max(1, self._batch_bytes // max(1, self._mean_bytes)))
         left = len(wanted)
         for batch in self._file.iter_batches(rows, self._groups_of(wanted["lsn"]), self._columns, use_threads=False):
             found = _with_columns(pl.DataFrame(batch)).join(wanted, on="lsn", how="inner")
@@ -147,15 +148,22 @@ class ContentFile:
 
 
 @contextmanager
-def opened(table: DeltaTable, path: str, file_bytes: int) -> Iterator[ContentFile]:
-    """A file of so many bytes, as it is stored. Raises OSError."""
+def opened(
+    table: DeltaTable,
+    path: str,
+    file_bytes: int,
+    *,
+    batch_bytes: int = BATCH_BYTES,
+    whole_file_bytes: int = WHOLE_FILE_BYTES,
+) -> Iterator[ContentFile]:
+    """A file of so many bytes, as it is stored; about `batch_bytes` of it are decoded at once. Raises OSError."""
     files = PyFileSystem(DeltaStorageHandler(table.table_uri, table._storage_options))
-    is_small = file_bytes <= WHOLE_FILE_BYTES
+    is_small = file_bytes <= whole_file_bytes
     with files.open_input_file(path) as source:
         # Not a whole column at once: events may be large, and as stored they may be small.
         content = pa.BufferReader(source.read()) if is_small else source
-        with pq.ParquetFile(content, buffer_size=0 if is_small else WHOLE_FILE_BYTES, pre_buffer=False) as file:
-            yield ContentFile(path, file)
+        with pq.ParquetFile(content, buffer_size=0 if is_small else whole_file_bytes, pre_buffer=False) as file:
+            yield ContentFile(path, file, batch_bytes)
 
 
 def _with_columns(rows: pl.DataFrame) -> pl.DataFrame:

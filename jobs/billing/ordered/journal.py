@@ -15,7 +15,14 @@ import numpy as np
 import polars as pl
 from deltalake import DeltaTable
 
-from jobs.billing.ordered.contents import MAX_BYTES_HELD, Content, HeldContents, opened
+from jobs.billing.ordered.contents import (
+    BATCH_BYTES,
+    MAX_BYTES_HELD,
+    WHOLE_FILE_BYTES,
+    Content,
+    HeldContents,
+    opened,
+)
 from jobs.billing.ordered.held import Ahead, HeldByFile, Planned, Soonest
 from jobs.billing.ordered.order import (
     EVENTS,
@@ -68,7 +75,11 @@ class JournalParts:
         max_runs_held: int = MAX_RUNS_HELD,
         max_events_ahead: int = MAX_EVENTS_AHEAD,
         max_bytes_held: int = MAX_BYTES_HELD,
+        *,
+        batch_bytes: int = BATCH_BYTES,
+        whole_file_bytes: int = WHOLE_FILE_BYTES,
     ) -> None:
+        self._batch_bytes, self._whole_file_bytes = batch_bytes, whole_file_bytes
         self._contents = HeldContents(max_bytes_held)
         self._events_held = HeldByFile(max_rows_held)
         self._runs_held = HeldByFile(max_runs_held)
@@ -170,7 +181,8 @@ class JournalParts:
         lsns: Sequence[int] = rows["lsn"].to_list()
         for path, size in self._holding(self._contents.missing(lsns)):
             wanted = upcoming(self._read(path, self._events_held), whole, after)
-            with opened(self._opened, path, size) as file:
+            sizes = {"batch_bytes": self._batch_bytes, "whole_file_bytes": self._whole_file_bytes}
+            with opened(self._opened, path, size, **sizes) as file:
                 count = file.rows_within(self._contents.max_bytes)
                 lsns = _up_to(lsns, {*wanted["lsn"].slice(count).to_list()})
                 for part in file.read(wanted.head(count)):

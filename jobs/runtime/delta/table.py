@@ -119,12 +119,23 @@ class DeltaWriter:
     """
 
     def __init__(
-        self, tables: str, table: Table, job: str, epoch: int, driver: int = 0, *, declared: Iterable[pa.Field] = ()
+        self,
+        tables: str,
+        table: Table,
+        job: str,
+        epoch: int,
+        driver: int = 0,
+        *,
+        declared: Iterable[pa.Field] = (),
+        own_file_rows: int = OWN_FILE_ROWS,
+        rows_per_live_file: int = ROWS_PER_LIVE_FILE,
     ) -> None:
         """`driver` is a number that only one process has: with it that process may take its own epoch again.
 
-        `declared`: columns that a configuration adds to those of the table's schema.
+        `declared`: columns that a configuration adds to those of the table's schema. This driver itself writes the file
+        of a commit that has `own_file_rows` or more, and `rows_per_live_file` more for each live file.
         """
+        self._own_file_rows, self._rows_per_live_file = own_file_rows, rows_per_live_file
         self.path = f"{tables}/{table}"
         self._version, self._oldest_writer = SCHEMA_VERSIONS[table], compatible_from(table)
         self._growing = GROWING.get(table, ())
@@ -329,9 +340,9 @@ class DeltaWriter:
 
     def _is_cheaper_in_own_file(self, rows: pa.Table) -> bool:
         """Arrow saves a microsecond and more of each row, and `_add` reads the list of all live files once more."""
-        if len(rows) < OWN_FILE_ROWS or not {LOG_DATE, LOGGED_AT} <= {*rows.column_names}:
+        if len(rows) < self._own_file_rows or not {LOG_DATE, LOGGED_AT} <= {*rows.column_names}:
             return False
-        if len(rows) < OWN_FILE_ROWS + ROWS_PER_LIVE_FILE * self._table.get_add_actions().num_rows:
+        if len(rows) < self._own_file_rows + self._rows_per_live_file * self._table.get_add_actions().num_rows:
             return False
         return bool(pc.all(pc.equal(rows[LOG_DATE], rows[LOGGED_AT][0].as_py().date())).as_py())
 

@@ -23,7 +23,7 @@ OLDEST = "0037"
 """Further back tables lose what later ones need."""
 
 _RUNNING = f"""
-SELECT string_agg(job, ', ' ORDER BY job) FROM jobs JOIN pg_locks ON pid = owner_pid AND {HOLDS_LOCK.format(job="job")}
+SELECT string_agg(job, ', ' ORDER BY job) FROM jobs JOIN pg_locks ON pid = owner_pid AND {HOLDS_LOCK.format(name="job")}
 """
 
 

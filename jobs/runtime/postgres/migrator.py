@@ -24,7 +24,7 @@ MIGRATION_LOCK = 0x57656972
 
 
 @contextmanager
-def migrator(url: str, lock_timeout: str = LOCK_TIMEOUT) -> Iterator[Config]:
+def migrator(url: str, lock_timeout: str = LOCK_TIMEOUT, *, migrations: Path = MIGRATIONS) -> Iterator[Config]:
     """What Alembic's commands work on: one transaction in Weir's own schema, while no other process migrates."""
     url = in_schema(url)
     schema = schema_of(url)
@@ -36,7 +36,7 @@ def migrator(url: str, lock_timeout: str = LOCK_TIMEOUT) -> Iterator[Config]:
         connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": MIGRATION_LOCK})
         connection.execute(text(f"SET LOCAL lock_timeout = '{lock_timeout}'"))
         place(driver_of(connection), schema)
-        config = alembic_config()
+        config = alembic_config(migrations)
         config.attributes.update(connection=connection, schema=schema)
         yield config
 
@@ -48,11 +48,11 @@ def driver_of(connection: Connection) -> psycopg.Connection[Any]:
     return driver
 
 
-def alembic_config() -> Config:
-    """Where Alembic finds this version's migrations."""
+def alembic_config(migrations: Path = MIGRATIONS) -> Config:
+    """Where Alembic finds the migrations: this version's, or those of another in a folder like it."""
     config = Config()
     # The option is interpolated by configparser, so a percent sign in the path is doubled.
-    config.set_main_option("script_location", str(MIGRATIONS).replace("%", "%%"))
+    config.set_main_option("script_location", str(migrations).replace("%", "%%"))
     return config
 
 

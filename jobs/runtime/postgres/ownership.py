@@ -44,12 +44,12 @@ REBUILD_LOCK = 0x57656972
 # Everybody sees locks. When a session began is seen by those logins alone that may do what its login may.
 HOLDS_LOCK = f"""
 locktype = 'advisory' AND granted AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
-AND classid = {REBUILD_LOCK} AND objid = (hashtext({{job}})::bigint & 4294967295)::oid
+AND classid = {REBUILD_LOCK} AND objid = (hashtext({{name}})::bigint & 4294967295)::oid
 """
 
 _END_PREDECESSOR = f"""
 SELECT pg_terminate_backend(pid, %s)
-FROM jobs j JOIN pg_locks ON pid = owner_pid AND {HOLDS_LOCK.format(job="j.job")}
+FROM jobs j JOIN pg_locks ON pid = owner_pid AND {HOLDS_LOCK.format(name="j.job")}
 WHERE j.job = %s AND pid <> pg_backend_pid()
 """
 
@@ -64,7 +64,7 @@ FROM pg_stat_activity a WHERE a.pid = pg_backend_pid() AND job = %s AND epoch = 
 # Drivers that have begun, and have not got as far as to own the job.
 _END_OTHERS = f"""
 SELECT pg_terminate_backend(pid, %(limit_ms)s) FROM pg_locks
-WHERE {HOLDS_LOCK.format(job="%(job)s")} AND mode = 'ShareLock' AND pid <> pg_backend_pid()
+WHERE {HOLDS_LOCK.format(name="%(job)s")} AND mode = 'ShareLock' AND pid <> pg_backend_pid()
 """
 _LOCK_EXCLUSIVELY = "SELECT pg_try_advisory_lock(%(family)s, hashtext(%(job)s))"
 _SHARE = "SELECT pg_try_advisory_lock_shared(%(family)s, hashtext(%(job)s))"

@@ -6,6 +6,8 @@ A version runs on its own schema, and on a newer one where that lets it (`older_
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
+from pathlib import Path
 
 import psycopg
 import structlog
@@ -18,7 +20,7 @@ from sqlalchemy.exc import DBAPIError
 from jobs.runtime.errors import Refused
 from jobs.runtime.postgres.address import SCHEMA_VARIABLE, in_schema, schema_of
 from jobs.runtime.postgres.api_reader import ensure_api_reader
-from jobs.runtime.postgres.downgrade import USES
+from jobs.runtime.postgres.downgrade import USES, Use
 from jobs.runtime.postgres.job_roles import grant_to_jobs
 from jobs.runtime.postgres.migrator import LOCK_TIMEOUT, MIGRATIONS, alembic_config, driver_of, engine, migrator
 from jobs.runtime.postgres.older_releases import publish, refusal
@@ -38,13 +40,16 @@ def migrate(
     reader_password: str | None = None,
     lock_timeout: str = LOCK_TIMEOUT,
     pause_seconds: float = PAUSE_SECONDS,
+    *,
+    migrations: Path = MIGRATIONS,
+    uses: Sequence[Use] = USES,
 ) -> None:
     """Bring the schema to this version's, in one transaction: wholly or not at all; nothing to do is no error.
 
     A newer version's schema that lets this version run stays as it is. `url` is anything libpq takes, and names Weir's
-    own schema as `address.in_schema` says; with `reader_password` the dashboard's role may log in. Raises
-    `sqlalchemy.exc.DBAPIError` or `psycopg.Error` when the server or a step refuses, Refused where the schema cannot be
-    used.
+    own schema as `address.in_schema` says; with `reader_password` the dashboard's role may log in. `migrations`, a
+    folder of Alembic's, and `uses` are those of the version that migrates. Raises `sqlalchemy.exc.DBAPIError` or
+    `psycopg.Error` when the server or a step refuses, Refused where the schema cannot be used.
 
     Drivers that run meanwhile lock tables in another order. Where the server ends this session for a deadlock with one,
     or a table is not free within `lock_timeout`, it begins again, up to MIGRATION_ATTEMPTS times: who comes after a
@@ -52,7 +57,7 @@ def migrate(
     """
     for left in reversed(range(MIGRATION_ATTEMPTS)):
         try:
-            _migrate(url, reader_password, lock_timeout)
+            _migrate(url, reader_password, lock_timeout, migrations, uses)
             return
         except (DBAPIError, *_CONTENDED) as error:
             cause = error.orig if isinstance(error, DBAPIError) else error
@@ -61,8 +66,8 @@ def migrate(
             time.sleep(pause_seconds)
 
 
-def _migrate(url: str, reader_password: str | None, lock_timeout: str) -> None:
-    with migrator(url, lock_timeout) as config:
+def _migrate(url: str, reader_password: str | None, lock_timeout: str, migrations: Path, uses: Sequence[Use]) -> None:
+    with migrator(url, lock_timeout, migrations=migrations) as config:
         connection, schema = config.attributes["connection"], config.attributes["schema"]
         driver, scripts = driver_of(connection), ScriptDirectory.from_config(config)
         applied = _applied(connection, schema)
@@ -77,7 +82,7 @@ def _migrate(url: str, reader_password: str | None, lock_timeout: str) -> None:
         ensure_reader(driver, schema, reader_password)
         ensure_api_reader(driver, schema)
         grant_to_jobs(driver, schema)
-        publish(driver, schema, scripts, USES)
+        publish(driver, schema, scripts, uses)
 
 
 def schema_is_current(url: str) -> bool:
@@ -90,8 +95,8 @@ def schema_is_current(url: str) -> bool:
         return _applied(connection, schema_of(url)) == _newest(ScriptDirectory.from_config(alembic_config()))
 
 
-def schema_problem(url: str) -> str | None:
-    """Why this version cannot run on the database's schema, with what to do; None where it can.
+def schema_problem(url: str, *, migrations: Path = MIGRATIONS) -> str | None:
+    """Why the version of these migrations cannot run on the database's schema, with what to do; None where it can.
 
     Raises Refused where sessions do not begin in Weir's own schema: they would read tables of others.
     """
@@ -99,12 +104,12 @@ def schema_problem(url: str) -> str | None:
     schema = schema_of(url)
     with engine(url).connect() as connection:
         applied = _applied(connection, schema)
-        return _problem(connection, schema, ScriptDirectory.from_config(alembic_config()), applied)
+        return _problem(connection, schema, ScriptDirectory.from_config(alembic_config(migrations)), applied)
 
 
-def refuse_other_schema(url: str) -> None:
+def refuse_other_schema(url: str, *, migrations: Path = MIGRATIONS) -> None:
     """Raises Refused unless the database has this version's schema, or a newer one that lets this version run."""
-    if (problem := schema_problem(url)) is not None:
+    if (problem := schema_problem(url, migrations=migrations)) is not None:
         raise Refused(problem)
 
 
