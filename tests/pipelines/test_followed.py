@@ -160,7 +160,7 @@ def test_a_table_that_is_not_the_one_that_was_followed_is_not_opened_instead(tmp
     assert upstream.table is handle
     with pytest.raises(Refused, match="was deleted, recreated or rolled back while it was read"):
         upstream.refresh()
-    with pytest.raises((Fenced, TableNotFoundError), match="was deleted, recreated or rolled back|does not exist"):
+    with pytest.raises((Fenced, TableNotFoundError), match=r"was deleted, recreated or rolled back|does not exist"):
         commit(mine)
 
 
