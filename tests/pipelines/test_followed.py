@@ -12,25 +12,27 @@ import pytest
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
-from jobs.runtime.delta import table as of_tables
 from jobs.runtime.delta.followed import CHECKPOINT_INTERVAL, COMMITS_PER_CHECKPOINT, FollowedTable
 from jobs.runtime.delta.new_files import Folder
 from jobs.runtime.delta.table import LSN, DeltaWriter
 from jobs.runtime.delta.upstream import Upstream
 from jobs.runtime.errors import Fenced, Outrun, Refused
-from jobs.streams import ACCOUNTS, USAGE, Table
+from jobs.streams import ACCOUNTS, SCHEMAS, USAGE, Table
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 INTERVAL = 10
 
 
-@pytest.fixture(autouse=True)
-def frequent(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Tables with a checkpoint every ten commits."""
-    monkeypatch.setitem(of_tables.LOG_SETTINGS, CHECKPOINT_INTERVAL, str(INTERVAL))
+def frequent(tables: Path, table: Table = Table.ACCOUNTS) -> None:
+    """A table with a checkpoint every ten commits, if there is none yet."""
+    partitions = ["log_date"] if "log_date" in SCHEMAS[table].names else None
+    settings = {CHECKPOINT_INTERVAL: str(INTERVAL)}
+    path = f"{tables}/{table}"
+    DeltaTable.create(path, SCHEMAS[table], mode="ignore", partition_by=partitions, configuration=settings)
 
 
 def writer(tables: Path, epoch: int = 1) -> DeltaWriter:
+    frequent(tables)
     return DeltaWriter(str(tables), Table.ACCOUNTS, "joins", epoch)
 
 
@@ -73,6 +75,7 @@ def test_writers_and_readers_follow_few_commits_and_see_every_one(tmp_path: Path
 
 
 def test_commits_of_files_and_of_rows_are_followed_alike(tmp_path: Path) -> None:
+    frequent(tmp_path, Table.USAGE)
     mine = DeltaWriter(str(tmp_path), Table.USAGE, "joins", 1)
     nothing = USAGE.empty_table()
     values = {"log_date": NOW.date(), "logged_at": NOW}
@@ -96,7 +99,7 @@ def _any(field: pa.Field) -> object:
     return NOW.date() if pa.types.is_date(field.type) else "" if pa.types.is_string(field.type) else 0
 
 
-def test_a_zombie_that_opens_its_table_anew_is_fenced(tmp_path: Path) -> None:
+def test_a_zombie_that_opens_its_table_again_is_fenced(tmp_path: Path) -> None:
     zombie = writer(tmp_path, 1)
     handle = due(zombie)
     commit(writer(tmp_path, 2), INTERVAL)
@@ -107,7 +110,7 @@ def test_a_zombie_that_opens_its_table_anew_is_fenced(tmp_path: Path) -> None:
     assert lsns(DeltaTable(zombie.path)) == before
 
 
-def test_a_writer_that_opens_its_table_anew_behind_others_rows_is_outrun(tmp_path: Path) -> None:
+def test_a_writer_that_opens_its_table_again_behind_others_rows_is_outrun(tmp_path: Path) -> None:
     one = writer(tmp_path)
     handle = due(one)
     other = DeltaWriter.__new__(DeltaWriter)
@@ -164,9 +167,8 @@ def test_a_table_that_is_not_the_one_that_was_followed_is_not_opened_instead(tmp
         commit(mine)
 
 
-def test_delta_rs_writes_a_checkpoint_every_hundred_commits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delitem(of_tables.LOG_SETTINGS, CHECKPOINT_INTERVAL)
-    mine = writer(tmp_path)
+def test_delta_rs_writes_a_checkpoint_every_hundred_commits(tmp_path: Path) -> None:
+    mine = DeltaWriter(str(tmp_path), Table.ACCOUNTS, "joins", 1)
     while mine.table.version() < COMMITS_PER_CHECKPOINT:
         mine.commit(ACCOUNTS.empty_table(), {})
     assert checkpoints(tmp_path) == [COMMITS_PER_CHECKPOINT - 1]

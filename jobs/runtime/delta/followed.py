@@ -29,7 +29,7 @@ class FollowedTable:
         return int(self.table.version()) - self._opened_at
 
     def refresh(self) -> DeltaTable:
-        """The newest version; the table is opened anew where a checkpoint was due since.
+        """The newest version; the table is opened again where a checkpoint was due since.
 
         One that is not there, as of a driver that ended before it, leaves more commits to read until the next.
         """
