@@ -19,6 +19,7 @@ from deltalake.exceptions import DeltaError
 from api.problems import Problem, unavailable
 from deployment.errors import CannotRun
 from deployment.positions import JOURNAL_POSITION, describe
+from jobs.runtime.delta.followed import FollowedTable
 from jobs.runtime.delta.table import LSN, open_table
 from jobs.runtime.kafka.topic import Topic
 from jobs.streams import Table
@@ -38,7 +39,7 @@ class StoredTables:
     def __init__(self, root: str, kafka_bootstrap: str, read_timeout_seconds: float = READ_TIMEOUT_SECONDS) -> None:
         self._root, self._kafka_bootstrap = root, kafka_bootstrap
         self._topics: dict[str, Topic] = {}
-        self._opened: dict[Table, tuple[DeltaTable, float]] = {}
+        self._followed: dict[Table, tuple[FollowedTable, float]] = {}
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="tables")
         self._read_timeout_seconds = read_timeout_seconds
 
@@ -69,18 +70,19 @@ class StoredTables:
 
     def transaction(self, table: Table, name: str) -> int:
         """A number that the table's last commit carries; 0 before the table or the number exists."""
-        found = self._opened.get(table)
+        found = self._followed.get(table)
         now = time.monotonic()
         if found is None:
             opened = self.open(table)
             if opened is None:
                 return 0
-            self._opened[table] = (opened, now)
+            self._followed[table] = (FollowedTable(opened), now)
         else:
-            opened, read_at = found
+            followed, read_at = found
             if now - read_at > REFRESH_SECONDS:
-                opened.update_incremental()
-                self._opened[table] = (opened, now)
+                followed.refresh()
+                self._followed[table] = (followed, now)
+            opened = followed.table
         return opened.transaction_version(name) or 0
 
     def close(self) -> None:

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Mapping
 import psycopg
 from confluent_kafka import IsolationLevel, TopicCollection, TopicPartition
 from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]
-from deltalake import DeltaTable
 
 from deployment.asking import asking_kafka
+from jobs.runtime.delta.followed import FollowedTable
 from jobs.runtime.delta.table import LSN, open_table
 from jobs.runtime.kafka.topic import Topic
 from jobs.streams import Table
@@ -58,18 +58,18 @@ class Positions:
     def __init__(self, tables: str, postgres_url: str) -> None:
         self._tables = tables
         self._postgres_url = postgres_url
-        self._opened: dict[Table, DeltaTable] = {}
+        self._followed: dict[Table, FollowedTable] = {}
 
     def transaction(self, table: Table, name: str) -> int | None:
         """A version that the table's last commit carries; None before the table or the transaction exists."""
-        opened = self._opened.get(table)
-        if opened is None:
-            opened = open_table(self._tables, table)
-            if opened is None:
-                return None
-            self._opened[table] = opened
+        if table in self._followed:
+            opened = self._followed[table].refresh()
         else:
-            opened.update_incremental()
+            found = open_table(self._tables, table)
+            if found is None:
+                return None
+            self._followed[table] = FollowedTable(found)
+            opened = found
         version: int | None = opened.transaction_version(name)
         return version
 

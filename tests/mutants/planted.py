@@ -299,7 +299,7 @@ MUTANTS = (
         DELTA,
         "        self._write(rows, {**self._fence(), **transactions})\n",
         "        try:\n            self._write(rows, {**self._fence(), **transactions})\n"
-        "        except Exception:\n            self._table.update_incremental()\n"
+        "        except Exception:\n            self.table.update_incremental()\n"
         "            self._write(rows, {**self._fence(), **transactions})\n",
         ("tests/streaming/test_object_store.py::test_a_commit_that_the_store_made_and_denied_is_not_made_twice",),
     ),

@@ -42,7 +42,7 @@ MENDS = (
     _mend(
         "the log of an open table is never compared",
         f"{DELTA}/upstream.py",
-        "            self._refuse_another_log(self._table, self._held)\n",
+        "            self._refuse_another_log(self._followed.table, self._held)\n",
         "",
     ),
     _mend(
@@ -128,7 +128,7 @@ MENDS = (
         f"{DELTA}/table.py",
         "        self._write(rows, {**self._fence(), **transactions})\n",
         "        try:\n            self._write(rows, {**self._fence(), **transactions})\n"
-        "        except Exception:\n            self._table.update_incremental()\n"
+        "        except Exception:\n            self.table.update_incremental()\n"
         "            self._write(rows, {**self._fence(), **transactions})\n",
     ),
     _mend(

@@ -10,6 +10,7 @@ import pytest
 from deltalake import write_deltalake
 from deltalake.exceptions import CommitFailedError
 
+from jobs.runtime.delta.followed import FollowedTable
 from jobs.runtime.delta.table import (
     LSN,
     DeltaWriter,
@@ -59,8 +60,10 @@ def test_an_older_driver_that_wakes_up_cannot_commit(tmp_path: Path) -> None:
 
 def forked(one: DeltaWriter, tables: Path) -> DeltaWriter:
     """The same driver once more, as a machine that was copied while it ran has it."""
+    found = open_table(str(tables), Table.ACCOUNTS)
+    assert found is not None
     other = DeltaWriter.__new__(DeltaWriter)
-    other.__dict__.update(one.__dict__, known=dict(one.known), _table=open_table(str(tables), Table.ACCOUNTS))
+    other.__dict__.update(one.__dict__, known=dict(one.known), _followed=FollowedTable(found))
     return other
 
 

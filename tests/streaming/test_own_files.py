@@ -17,6 +17,7 @@ from deltalake.exceptions import CommitFailedError
 from pyspark.sql import SparkSession
 
 from jobs.runtime.delta.compaction import compact
+from jobs.runtime.delta.followed import FollowedTable
 from jobs.runtime.delta.table import LSN, DeltaWriter
 from jobs.runtime.errors import Fenced
 from jobs.streams import JOURNAL, SCHEMAS, USAGE, Table
@@ -126,7 +127,7 @@ def as_if_two_days_ago(files: list[Path]) -> None:
 def test_of_two_concurrent_commits_of_own_files_the_table_takes_one(tmp_path: Path) -> None:
     one = writer(tmp_path, Table.USAGE)
     other = DeltaWriter.__new__(DeltaWriter)
-    other.__dict__.update(one.__dict__, known=dict(one.known), _table=DeltaTable(one.path))
+    other.__dict__.update(one.__dict__, known=dict(one.known), _followed=FollowedTable(DeltaTable(one.path)))
     one.commit(usage(1), {LSN: 6})
     with pytest.raises(CommitFailedError, match="oncurrent transaction"):
         other._write(usage(1), other._fence() | {LSN: 6})

@@ -10,6 +10,7 @@ from deltalake import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 
 from jobs.runtime.delta.deciding_rows import deciding_rows
+from jobs.runtime.delta.followed import FollowedTable
 from jobs.runtime.delta.rows_by_lsn import few_rows, whole
 from jobs.runtime.delta.table import LSN, open_table
 from jobs.streams import Table
@@ -24,7 +25,7 @@ class DeltaLookup:
     def __init__(self, spark: SparkSession, tables: str) -> None:
         self._spark = spark
         self._tables = tables
-        self._opened: dict[Table, DeltaTable] = {}
+        self._followed: dict[Table, FollowedTable] = {}
         self._whole: dict[Table, tuple[int, tuple[str, ...], pl.DataFrame]] = {}
 
     def rows(self, table: Table, condition: str) -> DataFrame:
@@ -48,11 +49,11 @@ class DeltaLookup:
         return known[2]
 
     def _open(self, table: Table) -> DeltaTable | None:
-        if table in self._opened:
-            self._opened[table].update_incremental()
-        elif (found := open_table(self._tables, table)) is not None:
-            self._opened[table] = found
-        return self._opened.get(table)
+        if table in self._followed:
+            return self._followed[table].refresh()
+        if (found := open_table(self._tables, table)) is not None:
+            self._followed[table] = FollowedTable(found)
+        return found
 
     def has_all_since(self, table: Table, day: date) -> bool:
         """Whether no row of this log date or a later one was removed: whole log dates go, from the old end."""

@@ -22,6 +22,7 @@ from deltalake import (
 from deltalake.exceptions import CommitFailedError, TableNotFoundError
 from obstore.exceptions import AlreadyExistsError
 
+from jobs.runtime.delta.followed import FollowedTable
 from jobs.runtime.delta.growth import (
     COMPATIBLE_FROM,
     SCHEMA_VERSION,
@@ -148,7 +149,7 @@ class DeltaWriter:
         """Columns of which the log keeps statistics for each file."""
         self._settings = {"delta.dataSkippingStatsColumns": ",".join(named), **LOG_SETTINGS}
         probe_put_if_absent(tables, job, epoch)
-        self._table = DeltaTable.create(
+        created = DeltaTable.create(
             self.path,
             self._schema,
             mode="ignore",
@@ -156,28 +157,29 @@ class DeltaWriter:
             partition_by=["log_date"] if "log_date" in self._schema.names else None,
             configuration=self._settings,
         )
+        self._followed = FollowedTable(created)
         self.known: dict[str, int | None] = {}
         self._watched = [self._epoch, LSN]
         self._grow(self._take(epoch, driver))
-        self._stored = pa.schema(self._table.schema().to_arrow())
+        self._stored = pa.schema(self.table.schema().to_arrow())
         self._held = KnownCommit(self.path)
-        self._held.hold(self._table)
+        self._held.hold(self.table)
 
     def _take(self, epoch: int, driver: int) -> list[Field]:
         """Commit the epoch; gives the columns that an older version's table lacks. Raises Fenced and Refused."""
-        self._table.update_incremental()
-        refuse_newer(self._table, self._version)
-        committed = self._table.transaction_version(self._epoch) or 0
-        is_mine = driver != 0 and self._table.transaction_version(self._driver) == driver
+        self.table.update_incremental()
+        refuse_newer(self.table, self._version)
+        committed = self.table.transaction_version(self._epoch) or 0
+        is_mine = driver != 0 and self.table.transaction_version(self._driver) == driver
         if committed > epoch or (committed == epoch and not is_mine):
             raise Fenced(f"{self.path} knows {self._epoch} {committed}, this driver has {epoch}")
-        next_lsn = self._table.transaction_version(LSN) or 1
-        self._stored = pa.schema(self._table.schema().to_arrow())
+        next_lsn = self.table.transaction_version(LSN) or 1
+        self._stored = pa.schema(self.table.schema().to_arrow())
         taken = {self._epoch: epoch, self._driver: driver, LSN: next_lsn}
         if next_lsn == 1:
             # The table was empty, so nothing was removed: a row that is missing later is a loss.
             taken[REMOVED] = 0
-        missing = missing_columns(self._table, self._schema)
+        missing = missing_columns(self.table, self._schema)
         if not missing:
             taken |= self._schema_transactions()
         # Also when the epoch is taken again: a commit of mine that is still on its way cannot arrive after this one.
@@ -192,21 +194,21 @@ class DeltaWriter:
         and are rebuilt by their drivers (`Source.can_go_on`).
         """
         if missing:
-            self._table.alter.add_columns(
+            self.table.alter.add_columns(
                 missing, commit_properties=committing(self._fence()), post_commithook_properties=AFTER_COMMIT
             )
-        if not self._settings.items() <= self._table.metadata().configuration.items():
-            self._table.alter.set_table_properties(
+        if not self._settings.items() <= self.table.metadata().configuration.items():
+            self.table.alter.set_table_properties(
                 self._settings, commit_properties=committing(self._fence()), post_commithook_properties=AFTER_COMMIT
             )
-        if (self._table.transaction_version(SCHEMA_VERSION) or 0) < self._version:
+        if (self.table.transaction_version(SCHEMA_VERSION) or 0) < self._version:
             # Last: a driver that is killed before leaves a table that still has to grow.
-            self._stored = pa.schema(self._table.schema().to_arrow())
+            self._stored = pa.schema(self.table.schema().to_arrow())
             self._write(self._stored.empty_table(), {**self._fence(), **self._schema_transactions()})
 
     def _schema_transactions(self) -> dict[str, int]:
         """What the log says of the schema: nothing new where a newer version has written it, which is read as well."""
-        if stored_version(self._table) > self._version:
+        if stored_version(self.table) > self._version:
             return {}
         return {SCHEMA_VERSION: self._version, COMPATIBLE_FROM: self._oldest_writer}
 
@@ -215,18 +217,18 @@ class DeltaWriter:
         needed = [name for name in self._growing if rows[name].null_count < len(rows)]
         if not set(needed) - set(self._stored.names):
             return
-        missing = missing_columns(self._table, pa.schema([*self._schema, *map(rows.schema.field, needed)]))
+        missing = missing_columns(self.table, pa.schema([*self._schema, *map(rows.schema.field, needed)]))
         self._refuse_moved()
         self._grow(missing)
-        self._stored = pa.schema(self._table.schema().to_arrow())
-        self._held.hold(self._table)
+        self._stored = pa.schema(self.table.schema().to_arrow())
+        self._held.hold(self.table)
 
     def _fence(self) -> dict[str, int]:
         return {name: version for name in (self._epoch, LSN) if (version := self.known[name]) is not None}
 
     def recall(self, transaction: str) -> int | None:
         """A transaction's version in this driver's snapshot; None before it was ever written."""
-        version: int | None = self._table.transaction_version(transaction)
+        version: int | None = self.table.transaction_version(transaction)
         self.known[transaction] = version
         return version
 
@@ -238,7 +240,7 @@ class DeltaWriter:
     @property
     def table(self) -> DeltaTable:
         """The snapshot of this driver's last commit."""
-        return self._table
+        return self._followed.table
 
     @property
     def schema(self) -> pa.Schema:
@@ -274,7 +276,7 @@ class DeltaWriter:
         self._hold(transactions)
 
     def _hold(self, transactions: Mapping[str, int]) -> None:
-        self._held.hold(self._table)
+        self._held.hold(self.table)
         self.known.update(transactions)
 
     def _refuse_other_log(self) -> None:
@@ -282,11 +284,11 @@ class DeltaWriter:
         # A commit that expired while others came after it may be gone; the newest one is never cleaned away.
         is_expired = (
             held is Log.GONE
-            and DeltaTable(self.path, storage_options=storage_options(self.path)).version() > self._table.version()
+            and DeltaTable(self.path, storage_options=storage_options(self.path)).version() > self.table.version()
         )
         if held is not Log.SAME and not is_expired:
             raise Fenced(f"{self.path} was deleted, recreated or rolled back below this driver")
-        self._table.update_incremental()
+        self._followed.refresh()
         self._refuse_moved()
 
     def append(self, made: Callable[[int], tuple[pa.Table, Mapping[str, int]]]) -> None:
@@ -309,14 +311,14 @@ class DeltaWriter:
             except Outrun:
                 log.info("others have appended meanwhile; the rows get other numbers", table=self.path)
             except CommitFailedError:
-                self._table.update_incremental()
-                if self._table.transaction_version(LSN) == self.known[LSN]:
+                self.table.update_incremental()
+                if self.table.transaction_version(LSN) == self.known[LSN]:
                     raise
 
     def _refuse_moved(self) -> None:
-        moved = [name for name in self._watched if self._table.transaction_version(name) != self.known[name]]
+        moved = [name for name in self._watched if self.table.transaction_version(name) != self.known[name]]
         for name in moved:
-            found, known = self._table.transaction_version(name), self.known[name]
+            found, known = self.table.transaction_version(name), self.known[name]
             if moved == [LSN] and found is not None and known is not None and found > known:
                 self.known[LSN] = found
                 raise Outrun(f"{self.path} goes on at lsn {found}, this driver left it at {known}")
@@ -325,11 +327,11 @@ class DeltaWriter:
     def _write(self, rows: pa.Table, transactions: Mapping[str, int]) -> None:
         stored = with_stored_columns(rows, self._stored)
         if self._is_cheaper_in_own_file(stored):
-            folder = Folder(self.path, self._table._storage_options)
+            folder = Folder(self.path, self.table._storage_options)
             self._add([folder.write(stored, stored[LOGGED_AT][0].as_py(), self.statistics)], transactions)
             return
         write_deltalake(
-            self._table,
+            self.table,
             stored,
             mode="append",
             target_file_size=ONE_FILE_BYTES,
@@ -342,21 +344,21 @@ class DeltaWriter:
         """Arrow saves a microsecond and more of each row, and `_add` reads the list of all live files once more."""
         if len(rows) < self._own_file_rows or not {LOG_DATE, LOGGED_AT} <= {*rows.column_names}:
             return False
-        if len(rows) < self._own_file_rows + self._rows_per_live_file * self._table.get_add_actions().num_rows:
+        if len(rows) < self._own_file_rows + self._rows_per_live_file * self.table.get_add_actions().num_rows:
             return False
         return bool(pc.all(pc.equal(rows[LOG_DATE], rows[LOGGED_AT][0].as_py().date())).as_py())
 
     def _add(self, files: Sequence[NewFile], transactions: Mapping[str, int]) -> None:
-        self._table.create_write_transaction(
+        self.table.create_write_transaction(
             [file.action() for file in files],
             mode="append",
-            schema=self._table.schema(),
-            partition_by=self._table.metadata().partition_columns,
+            schema=self.table.schema(),
+            partition_by=self.table.metadata().partition_columns,
             commit_properties=committing(transactions),
             post_commithook_properties=AFTER_COMMIT,
         )
         # Unlike `write_deltalake` this leaves the handle at the version before.
-        self._table.update_incremental()
+        self.table.update_incremental()
 
 
 def committing(transactions: Mapping[str, int]) -> CommitProperties:

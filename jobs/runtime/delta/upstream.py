@@ -8,6 +8,7 @@ from datetime import datetime
 import structlog
 from deltalake import DeltaTable
 
+from jobs.runtime.delta.followed import FollowedTable
 from jobs.runtime.delta.known_commit import KnownCommit, Log
 from jobs.runtime.delta.position import FINGERPRINT, Position, row_hash, table_hash
 from jobs.runtime.delta.rows_by_lsn import count_from, rows_at
@@ -34,7 +35,7 @@ class Upstream:
         self._tables = tables
         self._name = table
         self._path = f"{tables}/{table}"
-        self._table: DeltaTable | None = None
+        self._followed: FollowedTable | None = None
         self._held: KnownCommit | None = None
         # The batch's thread and the reporting one look at the same handle; each would decide with half of the other's.
         self._looking = threading.Lock()
@@ -46,17 +47,17 @@ class Upstream:
     @property
     def version(self) -> int | None:
         """The table's version; None before it exists."""
-        return None if self._table is None else int(self._table.version())
+        return None if self.table is None else int(self.table.version())
 
     @property
     def columns(self) -> tuple[str, ...]:
         """The table's columns; it may get more while it is read."""
-        return () if self._table is None else tuple(field.name for field in self._table.schema().fields)
+        return () if self.table is None else tuple(field.name for field in self.table.schema().fields)
 
     @property
     def table(self) -> DeltaTable | None:
         """The table as of the last look, or a later one; None before it exists."""
-        return self._table
+        return None if self._followed is None else self._followed.table
 
     def reaches(self, version: int) -> bool:
         """Whether the table's log still has the commits after `version`."""
@@ -76,17 +77,19 @@ class Upstream:
             self._look()
 
     def _look(self) -> None:
-        if self._table is None or self._held is None:
-            self._table = open_table(self._tables, self._name)
+        if self._followed is None or self._held is None:
+            found = open_table(self._tables, self._name)
+            self._followed = None if found is None else FollowedTable(found)
         else:
-            self._refuse_another_log(self._table, self._held)
-            self._table.update_incremental()
-        if self._table is not None:
+            self._refuse_another_log(self._followed.table, self._held)
+            self._followed.refresh()
+        if self._followed is not None:
+            table = self._followed.table
             self._held = self._held or KnownCommit(self._path)
-            self._held.hold(self._table)
-            self.next_lsn = self._table.transaction_version(LSN) or 1
-            self.frontier = instant_of(self._table.transaction_version(FRONTIER))
-            self.reached = int(self._table.version()), self.next_lsn
+            self._held.hold(table)
+            self.next_lsn = table.transaction_version(LSN) or 1
+            self.frontier = instant_of(table.transaction_version(FRONTIER))
+            self.reached = int(table.version()), self.next_lsn
 
     def _refuse_another_log(self, table: DeltaTable, held: KnownCommit) -> None:
         state = held.log()
@@ -107,18 +110,18 @@ class Upstream:
         A position of a version that knew no identity adopts the table. Raises Refused for a position of another table,
         of a later state of this one, or of a state that was rolled back.
         """
-        if self._table is None:
+        if self.table is None:
             return stored
-        verified = identified(self._table, self._name, self._path, job, stored)
+        verified = identified(self.table, self._name, self._path, job, stored)
         if stored.table is None and stored.next_lsn > 1:
             log.warning("an older version's position adopts its table", job=job, lsn=stored.next_lsn, path=self._path)
         return verified
 
     def refuse_removed(self, job: str, position: int) -> None:
         """Raises Refused where `weir retain` has removed rows that `job` has yet to read, before it reads any."""
-        if self._table is None or self._table.transaction_version(REMOVED) == 0:
+        if self.table is None or self.table.transaction_version(REMOVED) == 0:
             return
-        if removed := max(0, self.next_lsn - position - count_from(self._table, position)):
+        if removed := max(0, self.next_lsn - position - count_from(self.table, position)):
             raise Refused(
                 f"{job} has yet to read {self._name} from lsn {position} on, but `weir retain` has removed {removed} "
                 f"rows from there on; restore the {self._name} that has them"
