@@ -216,6 +216,19 @@ def one_generation(
     return parts, parts.first(whole, 1, None, len(rows)), whole
 
 
+def test_events_of_before_the_topic_began_take_no_room_in_a_file_that_was_merged(tmp_path: Path) -> None:
+    never = [Row(lsn, (100 + lsn) * SECOND, 100 * SECOND) for lsn in range(1, 21)]
+    rows = [Row(lsn, (130 + lsn) * SECOND, (130 + lsn) * SECOND) for lsn in range(21, 31)]
+    parts = JournalParts(max_bytes_held=2_000)
+    parts.look(commit(tmp_path, [*never, *rows, Row(31, None, 300 * SECOND), Row(32, None, 301 * SECOND)]), 21)
+    whole = parts.whole(21, 95 * SECOND, (Wait(21, 5),))
+    assert whole is not None
+    found = parts.first(whole, 21, None, 100)
+    contents = values_of(parts.contents(found, whole, None, 1 << 20))
+    assert contents == [value_of(lsn) for lsn in range(21, 21 + len(contents))]
+    assert len(contents) > 1
+
+
 def test_what_is_held_of_an_event_goes_when_it_is_erased(tmp_path: Path) -> None:
     parts, found, whole = one_generation(tmp_path, dict.fromkeys((1, 2, 3), b"of a person"))
     assert values_of(parts.contents(found, whole, None, 100)) == [b"of a person"] * 3

@@ -78,10 +78,11 @@ class JournalParts:
         self._soonest: Soonest | None = None
         self._table: DeltaTable | None = None
         self._files = pl.DataFrame()
+        self._first_lsn = 1
 
     def look(self, table: DeltaTable, first_lsn: int, files: pl.DataFrame | None = None) -> None:
         """Read the table from now on, from `first_lsn`: `files` (FILES), or those of its version."""
-        self._table = table
+        self._table, self._first_lsn = table, first_lsn
         self._files = (files_of(table) if files is None else files).filter(pl.col("max.lsn") >= first_lsn)
         paths = {*self._files["path"]}
         self._events_held.retain(paths)
@@ -169,7 +170,9 @@ class JournalParts:
         """
         lsns: Sequence[int] = rows["lsn"].to_list()
         for path, size in self._holding(self._contents.missing(lsns)):
-            wanted = upcoming(self._read(path, self._events_held), whole, after)
+            # A file that was merged may have events of before the topic began, which never come.
+            events = self._read(path, self._events_held).filter(pl.col("lsn") >= self._first_lsn)
+            wanted = upcoming(events, whole, after)
             with opened(self._opened, path, size) as file:
                 count = file.rows_within(self._contents.max_bytes)
                 lsns = _up_to(lsns, {*wanted["lsn"].slice(count).to_list()})
