@@ -7,7 +7,7 @@ last only lsns and times are held, and the lsns at which F changes.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import chain, takewhile
 
@@ -175,7 +175,7 @@ class JournalParts:
             wanted = upcoming(events, whole, after)
             with opened(self._opened, path, size) as file:
                 count = file.rows_within(self._contents.max_bytes)
-                lsns = _up_to(lsns, {*wanted["lsn"].slice(count).to_list()})
+                lsns = _up_to(lsns, wanted["lsn"].slice(count))
                 for part in file.read(wanted.head(count)):
                     self._contents.put(part)
                     lsns = self._contents.trim(lsns)
@@ -184,10 +184,6 @@ class JournalParts:
     def sent(self, lsns: Iterable[int]) -> None:
         """Hold the contents of these no longer."""
         self._contents.drop(lsns)
-
-    def release(self) -> None:
-        """Hold no contents, of which it is not known any more what was sent."""
-        self._contents.retain(())
 
     def row_before(self, next_lsn: int) -> int | None:
         """The fingerprint of the row before this lsn; None where there is none."""
@@ -252,6 +248,7 @@ def _before(runs: Sequence[pl.DataFrame], end: int | None) -> pl.DataFrame:
     return ordered if end is None else ordered.filter(pl.col("lsn") < end)
 
 
-def _up_to(lsns: Sequence[int], ends: Collection[int]) -> Sequence[int]:
-    """Those before the first that is among `ends`."""
-    return lsns if not ends else [*takewhile(lambda lsn: lsn not in ends, lsns)]
+def _up_to(lsns: Sequence[int], ends: pl.Series) -> Sequence[int]:
+    """Those before the first that is among `ends`, which may be most of a large file."""
+    found = {*ends.filter(ends.is_in(lsns))}
+    return [*takewhile(lambda lsn: lsn not in found, lsns)] if found else lsns
