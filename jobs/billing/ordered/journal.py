@@ -185,6 +185,10 @@ class JournalParts:
         """Hold the contents of these no longer."""
         self._contents.drop(lsns)
 
+    def release(self) -> None:
+        """Hold no contents, of which it is not known any more what was sent."""
+        self._contents.retain(())
+
     def row_before(self, next_lsn: int) -> int | None:
         """The fingerprint of the row before this lsn; None where there is none."""
         lsn = next_lsn - 1

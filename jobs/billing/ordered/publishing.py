@@ -124,6 +124,7 @@ class OrderedPublisher(Sending):
     def _begin(self) -> Progress:
         """The stored progress, of this journal; from here on events are waited for as long as is configured."""
         self._open()
+        self._parts.release()
         stored = read_progress(self._session())
         now = self._upstream.next_lsn
         if stored is None:
@@ -179,9 +180,11 @@ class OrderedPublisher(Sending):
         return self._upstream.table
 
     def _open(self) -> DeltaTable | None:
-        # A handle that has not followed for long would read each commit since, of which some may be gone. And what is
-        # held of the journal may be of one that was rolled back.
-        self._upstream, self._parts = Upstream(self._tables, Table.JOURNAL), JournalParts()
+        if not self._live.is_same_log():
+            # What is held may be of a journal that was rolled back: from the position on its rows are others now.
+            self._parts = JournalParts()
+        # A handle that has not followed for long would read each commit since, of which some may be gone.
+        self._upstream = Upstream(self._tables, Table.JOURNAL)
         self._upstream.refresh()
         if self._upstream.table is not None:
             self._live.read(self._upstream.table)
