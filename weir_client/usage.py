@@ -128,7 +128,7 @@ def litellm_callback(
     """
 
     def on_success(kwargs: Mapping[str, Any], response: Any, _started: datetime, ended: datetime) -> None:
-        whole = kwargs.get("complete_streaming_response")
+        whole = kwargs.get("complete_streaming_response") or kwargs.get("async_complete_streaming_response")
         if kwargs.get("stream") and whole is None:
             return
         client.send(openai_usage(whole or response, account=account(kwargs), source=source, time=ended))
@@ -138,14 +138,14 @@ def litellm_callback(
 
 def _unique_id(response: Mapping[str, Any]) -> str | None:
     """The response's id, by which no other response is called; None where it has none."""
-    given = response.get("id")
-    if not given or not _SMALL_NUMBER.fullmatch(str(given)):
+    given = str(_first(response.get("id"), ""))
+    if not _SMALL_NUMBER.fullmatch(given):
         return given or None
     whole = json.dumps(response, sort_keys=True, default=str).encode()
     return f"{given}-{sha256(whole).hexdigest()[:24]}"
 
 
-def _first(*values: int | None) -> int | None:
+def _first(*values: Any) -> Any:
     """The first that is reported; 0 is."""
     return next((value for value in values if value is not None), None)
 

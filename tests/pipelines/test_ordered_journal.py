@@ -16,6 +16,9 @@ from hypothesis import strategies as st
 from jobs.billing.ordered.contents import VALUE, Content, ContentFile, HeldContents, opened
 from jobs.billing.ordered.journal import JournalParts
 from jobs.billing.ordered.order import KEY, NEVER_US, Cursor, Generations, Wait
+from jobs.billing.ordered.publishing import OrderedPublisher
+from jobs.billing.ordered.state import begun
+from jobs.runtime.delta.position import Position
 from jobs.runtime.delta.rows_by_lsn import rows_of_file
 from tests.journal_files import commit, value_of
 from tests.ordered_events import SECOND, Ordered, Row, expected, journals
@@ -213,6 +216,43 @@ def one_generation(
     whole = parts.whole(1, NEVER_US, (WAIT,))
     assert whole is not None
     return parts, parts.first(whole, 1, None, len(rows)), whole
+
+
+def test_events_of_before_the_topic_began_take_no_room_in_a_file_that_was_merged(tmp_path: Path) -> None:
+    never = [Row(lsn, (100 + lsn) * SECOND, 100 * SECOND) for lsn in range(1, 21)]
+    rows = [Row(lsn, (130 + lsn) * SECOND, (130 + lsn) * SECOND) for lsn in range(21, 31)]
+    parts = JournalParts(max_bytes_held=2_000)
+    parts.look(commit(tmp_path, [*never, *rows, Row(31, None, 300 * SECOND), Row(32, None, 301 * SECOND)]), 21)
+    whole = parts.whole(21, 95 * SECOND, (Wait(21, 5),))
+    assert whole is not None
+    found = parts.first(whole, 21, None, 100)
+    contents = values_of(parts.contents(found, whole, None, 1 << 20))
+    assert contents == [value_of(lsn) for lsn in range(21, 21 + len(contents))]
+    assert len(contents) > 1
+
+
+def test_nothing_is_held_of_a_journal_that_was_rolled_back(tmp_path: Path) -> None:
+    """Its rows from the position on may be others by now."""
+    commit(tmp_path, [Row(lsn, 90 * SECOND, 100 * SECOND) for lsn in (1, 2)])
+    table = commit(tmp_path, [Row(3, None, 200 * SECOND)])
+    publisher = OrderedPublisher("", {}, str(tmp_path), 1, wait_seconds=WAIT.seconds)
+    progress = begun(Position(1), None, WAIT.seconds)
+
+    def first() -> list[int]:
+        found = publisher._look(progress)
+        assert found is not None
+        publisher._parts.look(found, 1, publisher._live.files)
+        whole = publisher._parts.whole(1, NEVER_US, progress.waits)
+        assert whole is not None
+        return list(publisher._parts.first(whole, 1, None, 10)["lsn"])
+
+    assert first() == [1, 2]
+    log = tmp_path / "journal" / "_delta_log"
+    for version in range(table.version() + 1):
+        (log / f"{version:020d}.json").unlink()
+    commit(tmp_path, [Row(lsn, (90 - lsn) * SECOND, 100 * SECOND) for lsn in (1, 2, 3)])
+    commit(tmp_path, [Row(4, None, 200 * SECOND)])
+    assert first() == [3, 2, 1]
 
 
 def test_what_is_held_of_an_event_goes_when_it_is_erased(tmp_path: Path) -> None:

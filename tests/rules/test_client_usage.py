@@ -92,7 +92,7 @@ def test_openais_responses_and_embeddings_are_read_too() -> None:
     assert first["id"] != second["id"]
 
 
-@pytest.mark.parametrize("small", ["chatcmpl-426", "426", 426, "chatcmpl-1764093600123"])
+@pytest.mark.parametrize("small", ["chatcmpl-426", "426", 426, 0, "chatcmpl-1764093600123"])
 def test_responses_that_share_a_small_number_are_calls_of_their_own_and_each_is_one_however_often_it_is_sent(
     small: Any,
 ) -> None:
@@ -158,7 +158,7 @@ def test_a_part_of_a_response_is_refused_as_it_has_the_id_of_the_one_with_the_us
     part: dict[str, Any],
 ) -> None:
     whole = {name: value for name, value in CHAT.items() if name != "usage"}
-    with pytest.raises(ValueError, match=f"{CHAT['id']} has no usage yet"):
+    with pytest.raises(ValueError, match="chatcmpl-CVm1 has no usage yet"):
         openai_usage({**whole, **part}, account="a", source="s")
     last = openai_usage({**CHAT, "object": "chat.completion.chunk"}, account="a", source="s")
     assert last["data"]["output_tokens"] == 350
@@ -204,8 +204,8 @@ def test_the_litellm_callback_sends_usage_for_the_account_of_the_call() -> None:
     of_stream = {"litellm_params": {"metadata": {"team": "acme"}}, "stream": True}
     callback(of_stream, Response(chunk), ended, ended)
     (event,) = client.sent
-    whole = Response({**CHAT, "id": "chatcmpl-Kx2"})
-    callback({**of_stream, "complete_streaming_response": whole}, Response(chunk), ended, ended)
-    assert [sent["data"]["output_tokens"] for sent in client.sent if sent["id"] == "chatcmpl-Kx2"] == [350]
+    for whole in ("complete_streaming_response", "async_complete_streaming_response"):
+        callback({**of_stream, whole: Response({**CHAT, "id": whole})}, Response(chunk), ended, ended)
+        assert [sent["data"]["output_tokens"] for sent in client.sent if sent["id"] == whole] == [350]
     assert (event["subject"], event["source"], event["data"]["output_tokens"]) == ("acme", "litellm", 350)
     assert datetime.fromisoformat(event["time"]) == ended.astimezone(UTC)

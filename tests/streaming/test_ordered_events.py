@@ -22,6 +22,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its stub le
 from deltalake import CommitProperties, Transaction
 
 from deployment.topics import ensure_topics
+from jobs.billing.ordered.journal import JournalParts
 from jobs.billing.ordered.publishing import OrderedPublisher
 from jobs.billing.ordered.state import Progress, announce_ordered, behind_seconds, read_progress
 from jobs.runtime.delta.table import REMOVED
@@ -316,17 +317,17 @@ def test_nothing_is_sent_that_was_read_before_an_erasure_was_complete(
     publish_all(publisher)
     for rows in commits:
         commit(tmp_path, rows)
-    contents = publisher._parts.contents
+    contents = JournalParts.contents
 
     with psycopg.connect(database, autocommit=True) as connection:
 
         def forgotten_meanwhile(*arguments: Any) -> object:
             found = contents(*arguments)
-            monkeypatch.setattr(publisher._parts, "contents", contents)
+            monkeypatch.setattr(JournalParts, "contents", contents)
             note_erasure(connection)
             return found
 
-        monkeypatch.setattr(publisher._parts, "contents", forgotten_meanwhile)
+        monkeypatch.setattr(JournalParts, "contents", forgotten_meanwhile)
         assert publisher.publish()
         assert committed(topic, ORDERED_EVENTS) == []
     publish_all(publisher)

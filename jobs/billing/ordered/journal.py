@@ -7,7 +7,7 @@ last only lsns and times are held, and the lsns at which F changes.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import chain, takewhile
 
@@ -89,10 +89,11 @@ class JournalParts:
         self._soonest: Soonest | None = None
         self._table: DeltaTable | None = None
         self._files = pl.DataFrame()
+        self._first_lsn = 1
 
     def look(self, table: DeltaTable, first_lsn: int, files: pl.DataFrame | None = None) -> None:
         """Read the table from now on, from `first_lsn`: `files` (FILES), or those of its version."""
-        self._table = table
+        self._table, self._first_lsn = table, first_lsn
         self._files = (files_of(table) if files is None else files).filter(pl.col("max.lsn") >= first_lsn)
         paths = {*self._files["path"]}
         self._events_held.retain(paths)
@@ -180,11 +181,13 @@ class JournalParts:
         """
         lsns: Sequence[int] = rows["lsn"].to_list()
         for path, size in self._holding(self._contents.missing(lsns)):
-            wanted = upcoming(self._read(path, self._events_held), whole, after)
+            # A file that was merged may have events of before the topic began, which never come.
+            events = self._read(path, self._events_held).filter(pl.col("lsn") >= self._first_lsn)
+            wanted = upcoming(events, whole, after)
             sizes = {"batch_bytes": self._batch_bytes, "whole_file_bytes": self._whole_file_bytes}
             with opened(self._opened, path, size, **sizes) as file:
                 count = file.rows_within(self._contents.max_bytes)
-                lsns = _up_to(lsns, {*wanted["lsn"].slice(count).to_list()})
+                lsns = _up_to(lsns, wanted["lsn"].slice(count))
                 for part in file.read(wanted.head(count)):
                     self._contents.put(part)
                     lsns = self._contents.trim(lsns)
@@ -261,6 +264,7 @@ def _before(runs: Sequence[pl.DataFrame], end: int | None) -> pl.DataFrame:
     return ordered if end is None else ordered.filter(pl.col("lsn") < end)
 
 
-def _up_to(lsns: Sequence[int], ends: Collection[int]) -> Sequence[int]:
-    """Those before the first that is among `ends`."""
-    return lsns if not ends else [*takewhile(lambda lsn: lsn not in ends, lsns)]
+def _up_to(lsns: Sequence[int], ends: pl.Series) -> Sequence[int]:
+    """Those before the first that is among `ends`, which may be most of a large file."""
+    found = {*ends.filter(ends.is_in(lsns))}
+    return [*takewhile(lambda lsn: lsn not in found, lsns)] if found else lsns

@@ -180,6 +180,9 @@ class OrderedPublisher(Sending):
         return self._upstream.table
 
     def _open(self) -> DeltaTable | None:
+        if not self._live.is_same_log():
+            # What is held may be of a journal that was rolled back: from the position on its rows are others now.
+            self._parts = JournalParts()
         # A handle that has not followed for long would read each commit since, of which some may be gone.
         self._upstream = Upstream(self._tables, Table.JOURNAL)
         self._upstream.refresh()

@@ -73,11 +73,15 @@ class LiveFiles:
         """Whether a commit follows the last that was seen, or that one is gone from the log."""
         return self._version < 0 or self._held.has(self._version + 1) or not self._held.has(self._version)
 
+    def is_same_log(self) -> bool:
+        """Whether the log still has the last commit that was seen, if one was: else it may be another table's."""
+        return self._version >= 0 and self._held.log() is Log.SAME
+
     def follow(self) -> bool:
         """Look at the commits since. False where the table must be opened for it, and `read`: it is another one, has
         other columns, or commits are not in the log any more.
         """
-        if self._version < 0 or self._held.log() is not Log.SAME:
+        if not self.is_same_log():
             return False
         for _ in range(MAX_COMMITS):
             try:
