@@ -14,13 +14,12 @@ from jobs.queries.reading import select
 POOL_COLUMNS = ("parent", "account", "first_month", "end_month", "changed_by", "changed_at")
 # Of some accounts: the pools that these have, or are called by. What never was is not listed.
 _POOLS = """
+    WITH pools AS (SELECT * FROM catalog.pools WHERE end_month IS NULL OR end_month > first_month)
     SELECT parent, account, to_char(first_month, 'YYYY-MM') AS first_month, to_char(end_month, 'YYYY-MM') AS end_month,
            changed_by, changed_at
-    FROM catalog.pools
-    WHERE (end_month IS NULL OR end_month > first_month) AND (
-        %(accounts)s::text[] IS NULL OR parent = ANY (%(accounts)s)
-        OR parent IN (SELECT own.parent FROM catalog.pools AS own WHERE own.account = ANY (%(accounts)s))
-    )
+    FROM pools
+    WHERE %(accounts)s::text[] IS NULL OR parent = ANY (%(accounts)s)
+       OR parent IN (SELECT own.parent FROM pools AS own WHERE own.account = ANY (%(accounts)s))
     ORDER BY parent, pools.first_month, account
 """
 POOLED_IN = """

@@ -346,7 +346,7 @@ def test_what_the_guide_shows_of_pools_is_applied_one_after_the_other(database: 
 
 
 def test_the_members_of_pools_are_listed_with_their_months(database: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    family(database, "a", "b", "c")
+    family(database, "a", "b", "c", "d")
     months = {"first_month": date(2026, 1, 1), "end_month": date(2026, 2, 1)}
     never = {"first_month": date(2026, 5, 1), "end_month": date(2026, 5, 1)}
     write(database, "catalog.pools", *pool("a", "b"), *pool("c", **months), *pool("top", **never))
@@ -365,6 +365,9 @@ def test_the_members_of_pools_are_listed_with_their_months(database: str, monkey
     ]
     assert listed() == listed("--account", "a") == listed("--account", "top") == every
     assert listed("--account", "elsewhere") == []
+    # Nor do the pools of others belong to an account whose own never was.
+    write(database, "catalog.pools", *pool("d", **never))
+    assert listed("--account", "d") == []
 
 
 def test_pools_are_not_emptied_by_a_truncate(database: str) -> None:

@@ -70,6 +70,18 @@ def test_a_driver_with_the_second_role_takes_over_from_one_with_the_first_and_lo
         owned.close()
 
 
+def test_either_role_may_migrate_after_the_other_and_what_a_migration_makes_again_stays_the_owners(
+    database: str, first: str, second: str
+) -> None:
+    for url in (second, first, second):
+        migrate(url)
+    with psycopg.connect(database) as connection:
+        owner = connection.execute(
+            "SELECT proowner::regrole::text FROM pg_proc WHERE proname = 'refusal_of_release'"
+        ).fetchall()
+    assert owner == [("weir",)]
+
+
 def test_the_dashboards_role_gets_its_next_password_by_a_migration_and_whoever_reads_goes_on(database: str) -> None:
     migrate(database, "the first")
     reader = make_conninfo(database, user=ROLE)

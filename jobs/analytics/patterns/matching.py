@@ -17,7 +17,9 @@ from metering.patterns.matcher import MAX_ROWS, matches
 from metering.patterns.pattern import AfterMatch, Pattern
 
 BATCH_STARTS = 1_000
-"""First rows of matches, after which Postgres hears of the driver: they take some seconds at most."""
+"""First rows of matches, after which Postgres hears of the driver: they take a part of a second."""
+ROWS_LIKE_A_START = 100
+"""So many rows of matches take longer than a first row. Where matches overlap, each has up to MAX_ROWS of its own."""
 PAGE_ROWS = 4_096
 """Rows of which the values are read at once: a frame costs as much for one row as for hundreds."""
 _MICROSECOND = timedelta(microseconds=1)
@@ -34,7 +36,7 @@ class Heartbeat:
     starts: int = 0
 
     def beat(self, starts: int) -> None:
-        """After so many more first rows."""
+        """Before so many more first rows, or what takes as long."""
         self.starts += starts
         if self.starts >= self.batch_starts:
             self.starts = 0
@@ -56,6 +58,7 @@ def found_in(
         for match in matches(pattern.program, variables, times, within, some, skips_to_next_row=skips_to_next_row):
             free = match.first + 1 if skips_to_next_row else match.end
             rows = values.of(match.first, match.end)
+            heartbeat.beat(len(rows) // ROWS_LIKE_A_START)
             words = [pattern.variables[number] for number in match.variables]
             first, last = match.first, match.end - 1
             yield Found(

@@ -27,6 +27,8 @@ _CREATE = """
 CREATE FUNCTION {name}(newest text) RETURNS text
 LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, {schema}, pg_temp AS {body}
 """
+# A member of that role may migrate: the function would have its rights, and it could not be dropped.
+_OWNER = "SELECT pg_get_userbyid(relowner) FROM pg_class WHERE oid = %s::regclass"
 _COMMENT = """
 COMMENT ON FUNCTION {name}(text) IS
     'Why a version of Weir whose newest migration is this one cannot run on this schema. Null: it can.'
@@ -53,7 +55,8 @@ _USE = "    IF newest = ANY ({before}) AND ({found}) THEN found := found || {sen
 def publish(
     connection: psycopg.Connection[Any], schema: str, scripts: ScriptDirectory, uses: Iterable[Use] = ()
 ) -> None:
-    """Leave the answer of these migrations, which the database has all of, in place of an earlier one.
+    """Leave the answer of these migrations, which the database has all of, in place of an earlier one: the function is
+    the tables' owner's, whoever migrates.
 
     `uses`: what a version before theirs would read wrongly, looked for whenever one asks.
     """
@@ -62,6 +65,8 @@ def publish(
     body = sql.Literal(_body(scripts, uses).as_string(connection))
     connection.execute(sql.SQL(_CREATE).format(name=name, schema=sql.Identifier(schema), body=body))
     connection.execute(sql.SQL(_COMMENT).format(name=name))
+    ((owner,),) = connection.execute(_OWNER, [sql.Identifier(schema, VERSION_TABLE).as_string(connection)]).fetchall()
+    connection.execute(sql.SQL("ALTER FUNCTION {}(text) OWNER TO {}").format(name, sql.Identifier(owner)))
 
 
 def withdraw(connection: psycopg.Connection[Any], schema: str) -> None:
