@@ -60,6 +60,13 @@ def value(kind: pa.DataType, number: int) -> Any:
     return f"é{number}" if pa.types.is_string(kind) else number
 
 
+def columns_with_statistics(found: DeltaTable) -> set[str]:
+    """Of the groups of rows in its first file."""
+    group = pq.read_metadata(found.file_uris()[0]).row_group(0)
+    columns = [group.column(place) for place in range(group.num_columns)]
+    return {column.path_in_schema for column in columns if column.is_stats_set}
+
+
 def writer(tables: Path, table: Table, epoch: int = 1, own_file_rows: int = 4) -> DeltaWriter:
     """One to which commits are large from so many rows on, however many files there are."""
     return DeltaWriter(str(tables), table, "joins", epoch, own_file_rows=own_file_rows, rows_per_live_file=0)
@@ -87,6 +94,8 @@ def test_an_own_file_says_and_holds_what_one_of_delta_rs_does(tmp_path: Path, ta
     kinds = [pq.read_schema(each.file_uris()[0]).remove_metadata() for each in found]
     assert {field.name: str(field.type) for field in kinds[0]} == {f.name: str(f.type) for f in kinds[1]}
     assert [field.nullable for field in kinds[0]] == [field.nullable for field in kinds[1]]
+    passed_over = [columns_with_statistics(each) for each in found]
+    assert passed_over[0] <= passed_over[1], "readers pass over as many groups of rows"
     frames = [pl.read_delta(each.table_uri).sort(LSN) for each in found]
     assert frames[0].equals(frames[1])
 

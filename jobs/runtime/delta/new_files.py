@@ -80,8 +80,8 @@ class Folder:
                 obstore.delete(store, path)
 
     def write(self, rows: pa.Table, logged_at: datetime, statistics: frozenset[str]) -> NewFile:
-        """Rows that are logged at that instant, in one group, and the statistics of those columns. Their log date is no
-        column of the file, as in those that delta-rs writes.
+        """Rows that are logged at that instant, in one group, and for the log `statistics` of those columns; the file has
+        them of all. Their log date is no column of it, as in those that delta-rs writes.
         """
         log_date = logged_at.astimezone(UTC).date()
         path = f"{LOG_DATE}={log_date.isoformat()}/part-{uuid.uuid4()}.{COMPRESSION.lower()}.parquet"
@@ -95,7 +95,6 @@ class Folder:
             row_group_size=max(1, len(kept)),
             use_dictionary=with_dictionary(kept.schema),
             write_batch_size=rows_of_a_page(kept),
-            write_statistics=[name for name in kept.column_names if name in statistics],
         )
         written = data.getvalue()
         self.put(path, written)

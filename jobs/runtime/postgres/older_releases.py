@@ -55,8 +55,8 @@ _USE = "    IF newest = ANY ({before}) AND ({found}) THEN found := found || {sen
 def publish(
     connection: psycopg.Connection[Any], schema: str, scripts: ScriptDirectory, uses: Iterable[Use] = ()
 ) -> None:
-    """Leave the answer of these migrations, which the database has all of, in place of an earlier one: the function is
-    the tables' owner's, whoever migrates.
+    """Leave the answer of these migrations, which the database has all of, in place of an earlier one: the function
+    belongs to the owner of the tables, even if another role migrates.
 
     `uses`: what a version before theirs would read wrongly, looked for whenever one asks.
     """
