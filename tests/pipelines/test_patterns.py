@@ -150,7 +150,7 @@ def test_oracle_any_order_cut_frontier_and_retraction_leaves_the_matches_of_all_
     chance = random.Random(seed)
     time = chance.choice([timedelta(minutes=3), timedelta(days=1)])
     few = random.Random(seed).choice([1, 2, 1_000])
-    read_batch = ReadBatch(time, chance.choice([2, 10_000]), starts=few, changes=few)
+    read_batch = ReadBatch(time, chance.choice([2, 10_000]), starts=few, changes=few, blocks=few)
     outcomes = [happened(chance, lsn) for lsn in range(1, 101)]
     known: Sequence[Happened] = []
     for batch in random_batches(chance, outcomes, max_new=25, max_gone=3, max_frontier=1_500):
@@ -407,6 +407,35 @@ def test_blocks_that_were_opened_last_stay_open_however_many_small_ones_were_bef
         assert [len(opened) for opened in blocks.read(NOON - MINUTE, NOON + 60 * MINUTE)] == [60]
         cursor.execute("DELETE FROM pattern_outcomes")
         assert len(blocks.get(last)) == 10
+    connection.rollback()
+
+
+class Counting(psycopg.Cursor[Any]):
+    """Counts its statements."""
+
+    statements = 0
+
+    def execute(self, *arguments: Any, **options: Any) -> Counting:
+        self.statements += 1
+        return super().execute(*arguments, **options)
+
+
+def test_postgres_hears_of_the_driver_while_it_opens_blocks_of_many_minutes(
+    connection: psycopg.Connection[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those of a month took it 16 seconds at once: late outcomes may be in each of them, and each may be made again."""
+    fold(connection, storm_alone(), errors([at * 60 for at in range(20)]))
+    monkeypatch.setattr(reading, "OPENED_AT_ONCE", 6)
+    monkeypatch.setattr(store, "OPENED_AT_ONCE", 6)
+    numbers = [row["block_id"] for row in rows_of(connection, "SELECT block_id FROM pattern_outcomes ORDER BY 1")]
+    with Counting(connection) as cursor:
+        opened = Blocks(cursor).get(numbers)
+        assert [cursor.statements, len(opened), pl.concat(opened)[LSN].is_sorted()] == [4, 20, True]
+        cursor.execute("CREATE TEMP TABLE staged (view text, version text, window_start timestamptz, measures text)")
+        cursor.execute("INSERT INTO staged SELECT '', '', minute, '' FROM pattern_outcomes")
+        cursor.statements = 0
+        made_again = store.store(cursor, NOON, [])
+        assert [cursor.statements, len(made_again.replaced), made_again.added] == [3 + 4, 20, []]
     connection.rollback()
 
 

@@ -30,7 +30,7 @@ from jobs.analytics.patterns.matches import (
     standing_of,
 )
 from jobs.analytics.patterns.matching import BATCH_STARTS, Heartbeat, found_in
-from jobs.analytics.patterns.reading import MAX_READ, Blocks
+from jobs.analytics.patterns.reading import BATCH_BLOCKS, MAX_READ, Blocks
 from jobs.analytics.patterns.rows import candidates, rows_of
 from metering.instants import EPOCH
 from metering.patterns.pattern import AfterMatch, Pattern
@@ -42,7 +42,8 @@ _MICROSECOND = timedelta(microseconds=1)
 class ReadBatch:
     """How much is decided at a time, so that memory stays bounded: event time, at least a quarter of `within`, and
     outcomes of all keys; how many of them are opened at a time; after how many first rows of matches Postgres hears of
-    the driver; and how many changes are in a statement.
+    the driver; and how many changes, or blocks that are opened, come
+    between two statements.
     """
 
     time: timedelta = timedelta(hours=1)
@@ -50,6 +51,7 @@ class ReadBatch:
     opened: int = MAX_READ
     starts: int = BATCH_STARTS
     changes: int = BATCH_CHANGES
+    blocks: int = BATCH_BLOCKS
 
 
 READ_BATCH = ReadBatch()

@@ -64,8 +64,13 @@ def fold_patterns(
     revised = timedelta(days=config.revise_days)
     declared = declare(cursor, config.declared_patterns, around.frontier)
     if declared:
-        deciding = Deciding(cursor, Blocks(cursor, max_outcomes=read_batch.opened), around.frontier, read_batch)
-        stored = store(cursor, revises_from(declared, revised), of_driver)
+        deciding = Deciding(
+            cursor,
+            Blocks(cursor, max_outcomes=read_batch.opened, batch_blocks=read_batch.blocks),
+            around.frontier,
+            read_batch,
+        )
+        stored = store(cursor, revises_from(declared, revised), of_driver, read_batch.blocks)
         declared = _decided(deciding, declared, revised, stored)
     if around.frontier is not None:
         read_from = reads_from(declared, revised) if declared else None

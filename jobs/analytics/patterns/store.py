@@ -14,7 +14,7 @@ from jobs.analytics.patterns.blocks import AT, LSN, OUTCOMES, Block, columns_of,
 from jobs.analytics.patterns.conditions import may_stand, starts_look_back
 from jobs.analytics.patterns.declared import Declared
 from jobs.analytics.patterns.matches import keys_of, standing_of
-from jobs.analytics.patterns.reading import Blocks, seen_by
+from jobs.analytics.patterns.reading import BATCH_BLOCKS, Blocks, seen_by
 from metering.patterns.burst import AnyPattern
 from metering.patterns.pattern import Pattern
 from metering.windows import MINUTE
@@ -45,15 +45,19 @@ class Stored:
     replaced: Sequence[tuple[datetime, pl.DataFrame]]
 
 
-def store(cursor: psycopg.Cursor[Any], first: datetime, of_driver: Iterable[Block]) -> Stored:
+def store(
+    cursor: psycopg.Cursor[Any], first: datetime, of_driver: Iterable[Block], batch_blocks: int = BATCH_BLOCKS
+) -> Stored:
     """Store blocks that the driver made and those in `staged`, of minutes from `first` on; what is older changes
     nothing.
     """
     replaced: list[tuple[datetime, pl.DataFrame]] = []
     row = cursor.execute(_IS_MADE_AGAIN).fetchone()
     if row is not None and row[0]:
-        for minute, content in cursor.execute(_REPLACED, [first], binary=True).fetchall():
-            replaced.append((minute, read_block(content)))
+        contents = cursor.execute(_REPLACED, [first], binary=True).fetchall()
+        for place in range(0, len(contents), batch_blocks):
+            replaced += [(minute, read_block(content)) for minute, content in contents[place : place + batch_blocks]]
+            cursor.execute("SELECT")
     added = cursor.execute(_ADD_STAGED, [first]).fetchall()
     for block in of_driver:
         if block.minute >= first:
