@@ -80,8 +80,8 @@ class Folder:
                 obstore.delete(store, path)
 
     def write(self, rows: pa.Table, logged_at: datetime, statistics: frozenset[str]) -> NewFile:
-        """Rows that are logged at that instant, in one group, and for the log `statistics` of those columns; the file has
-        them of all. Their log date is no column of it, as in those that delta-rs writes.
+        """Rows that are logged at that instant, in one group, with statistics of all columns in the file, and of these
+        for the log. Their log date is no column of it, as in those that delta-rs writes.
         """
         log_date = logged_at.astimezone(UTC).date()
         path = f"{LOG_DATE}={log_date.isoformat()}/part-{uuid.uuid4()}.{COMPRESSION.lower()}.parquet"
