@@ -55,7 +55,7 @@ class Retention:
 
 def retention_in(reports: Sequence[Report]) -> Retention | None:
     """None: nothing is known of it; an ingestion of an earlier release does not report it."""
-    found = next((each.progress.get("retention") for each in reports if each.job == Job.INGESTION), None)
+    found = next((report.progress.get("retention") for report in reports if report.job == Job.INGESTION), None)
     return Retention(found.get("seconds"), found.get("headroom", 1.0)) if found else None
 
 

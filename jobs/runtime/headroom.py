@@ -48,7 +48,7 @@ def least_retention(limits: Iterable[RetentionLimits], headrooms: Iterable[float
     """Of several topics the shortest age of a record, and the least that is left (`retention_headroom`), as
     `jobs.progress` has them: `seconds` (None: without a limit) and `headroom`.
     """
-    ages = [each.age.total_seconds() for each in limits if each.age is not None]
+    ages = [limit.age.total_seconds() for limit in limits if limit.age is not None]
     return {"seconds": min(ages, default=None), "headroom": round(min(headrooms, default=1.0), 4)}
 
 
