@@ -36,7 +36,7 @@ SELECT EXISTS (SELECT FROM catalog.limits) OR EXISTS (SELECT FROM thresholds_due
 _TAKE_DUE = """
 DELETE FROM thresholds_due WHERE due_at <= now() RETURNING account, plan, greatest(since, '1970-01-01Z') AS since
 """
-PRICED_AT_ONCE = 2_000
+BATCH_ACCOUNTS = 2_000
 """Accounts whose money is computed at once: tiers are priced here, and Postgres ends a session that is idle for ten
 seconds within its transaction."""
 VERSIONS_OF_AN_EPOCH = 1_000_000
@@ -292,8 +292,8 @@ def _amounts(cursor: psycopg.Cursor[Any]) -> Iterator[tuple[str, date, str, Deci
         return
     with cursor.connection.cursor(row_factory=dict_row) as rows:
         for month, accounts in months:
-            for first in range(0, len(accounts), PRICED_AT_ONCE):
-                for total in read_usage_totals(rows, month, accounts[first : first + PRICED_AT_ONCE]):
+            for first in range(0, len(accounts), BATCH_ACCOUNTS):
+                for total in read_usage_totals(rows, month, accounts[first : first + BATCH_ACCOUNTS]):
                     if total["currency"] is not None and total["amount"] is not None:
                         yield total["account"], month, total["currency"], total["amount"]
 

@@ -149,8 +149,8 @@ def test_oracle_any_order_cut_frontier_and_retraction_leaves_the_matches_of_all_
     connection: psycopg.Connection[Any], seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     chance = random.Random(seed)
-    monkeypatch.setattr(matching, "STARTS_AT_ONCE", random.Random(seed).choice([1, 2, 1_000]))
-    monkeypatch.setattr(matches, "APPENDED_AT_ONCE", random.Random(seed).choice([1, 2, 1_000]))
+    monkeypatch.setattr(matching, "BATCH_STARTS", random.Random(seed).choice([1, 2, 1_000]))
+    monkeypatch.setattr(matches, "BATCH_ROWS", random.Random(seed).choice([1, 2, 1_000]))
     time = chance.choice([timedelta(minutes=3), timedelta(days=1)])
     read_batch = ReadBatch(time, chance.choice([2, 10_000]))
     outcomes = [happened(chance, lsn) for lsn in range(1, 101)]

@@ -390,7 +390,7 @@ def test_money_is_computed_for_few_accounts_at_a_time_and_each_crosses_what_it_h
         asked.append([*accounts])
         return read_usage_totals(rows, month, accounts)
 
-    monkeypatch.setattr(thresholds, "PRICED_AT_ONCE", 2)
+    monkeypatch.setattr(thresholds, "BATCH_ACCOUNTS", 2)
     monkeypatch.setattr(thresholds, "read_usage_totals", read)
     declare(database, {"account": "*", "currency": "EUR", "period": "P1M", "amount": "0.02"})
     spending = ["acme", *["bolt"] * 2, *["dune"] * 3]

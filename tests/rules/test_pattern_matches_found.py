@@ -74,14 +74,14 @@ def test_matches_are_the_same_however_few_first_rows_and_values_are_taken_at_a_t
     whole = list(found_in(of, pattern, BEFORE_ALL, heartbeat(Heard())))
     assert len(whole) > 20
     for at_once, page in ((1, 1), (7, 2), (50, 100)):
-        monkeypatch.setattr(matching, "STARTS_AT_ONCE", at_once)
+        monkeypatch.setattr(matching, "BATCH_STARTS", at_once)
         monkeypatch.setattr(matching, "PAGE", page)
         assert list(found_in(of, pattern, BEFORE_ALL, heartbeat(Heard()))) == whole
 
 
 def test_postgres_hears_of_the_driver_after_so_many_first_rows_of_one_key_or_of_many() -> None:
     """Each abandoned request is a match of a shipped pattern, and an outage abandons many."""
-    pattern, many, heard = pattern_of("A | B", "skip to next row"), matching.STARTS_AT_ONCE, Heard()
+    pattern, many, heard = pattern_of("A | B", "skip to next row"), matching.BATCH_STARTS, Heard()
     kept = heartbeat(heard)
     assert len(list(found_in(outcomes_of("acme", [1] * 3 * many), pattern, BEFORE_ALL, kept))) == 3 * many
     assert heard.statements == 3

@@ -17,7 +17,7 @@ from metering.patterns.burst import AnyPattern
 
 Key = tuple[str | None, ...]
 """The values of `partition_by`, in its order."""
-APPENDED_AT_ONCE = 10_000
+BATCH_ROWS = 10_000
 """Rows in one statement: a JSON value of Postgres has at most 256 MB."""
 VERSIONS = 1_000_000
 """How many versions a match can have under one driver: those of the next one begin above them."""
@@ -119,5 +119,5 @@ def append(
 ) -> None:
     """Add these rows, each with the next version of its match."""
     of = {"pattern_id": declared.pattern_id, "frontier": frontier, "versions": VERSIONS}
-    for first in range(0, len(rows), APPENDED_AT_ONCE):
-        cursor.execute(_APPEND, {**of, "changed": Jsonb(rows[first : first + APPENDED_AT_ONCE])})
+    for first in range(0, len(rows), BATCH_ROWS):
+        cursor.execute(_APPEND, {**of, "changed": Jsonb(rows[first : first + BATCH_ROWS])})

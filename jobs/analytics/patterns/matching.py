@@ -16,7 +16,7 @@ from jobs.analytics.patterns.rows import OfKey
 from metering.patterns.matcher import MAX_ROWS, matches
 from metering.patterns.pattern import AfterMatch, Pattern
 
-STARTS_AT_ONCE = 1_000
+BATCH_STARTS = 1_000
 """First rows of matches, after which Postgres hears of the driver: they take some seconds at most."""
 PAGE = 4_096
 """Rows of which the values are read at once: a frame costs as much for one row as for hundreds."""
@@ -35,7 +35,7 @@ class Heartbeat:
     def beat(self, starts: int) -> None:
         """After so many more first rows."""
         self.starts += starts
-        if self.starts >= STARTS_AT_ONCE:
+        if self.starts >= BATCH_STARTS:
             self.starts = 0
             self.cursor.execute("SELECT")
 
@@ -47,8 +47,8 @@ def found_in(of: OfKey, pattern: Pattern, behind: tuple[int, int], heartbeat: He
     skips_to_next_row = pattern.after_match is AfterMatch.NEXT_ROW
     within = pattern.within // _MICROSECOND
     values, free = _Values(of.outcomes, pattern), 0
-    for at in range(0, len(starts), STARTS_AT_ONCE):
-        some = [row for row in starts[at : at + STARTS_AT_ONCE] if row >= free]
+    for at in range(0, len(starts), BATCH_STARTS):
+        some = [row for row in starts[at : at + BATCH_STARTS] if row >= free]
         heartbeat.beat(len(some))
         for match in matches(pattern.program, variables, times, within, some, skips_to_next_row=skips_to_next_row):
             free = match.first + 1 if skips_to_next_row else match.end
