@@ -19,6 +19,7 @@ from jobs.analytics.patterns.declared import Declared, begin_again, step_of
 from jobs.analytics.patterns.matches import keys_of
 from jobs.analytics.patterns.reading import Blocks
 from jobs.analytics.patterns.rows import rows_of as key_rows
+from jobs.analytics.patterns.store import store
 from jobs.runtime.errors import Refused
 from metering.instants import EPOCH
 from metering.patterns.pattern import Pattern
@@ -421,20 +422,18 @@ class Counting(psycopg.Cursor[Any]):
 
 
 def test_postgres_hears_of_the_driver_while_it_opens_blocks_of_many_minutes(
-    connection: psycopg.Connection[Any], monkeypatch: pytest.MonkeyPatch
+    connection: psycopg.Connection[Any],
 ) -> None:
     """Those of a month took it 16 seconds at once: late outcomes may be in each of them, and each may be made again."""
     fold(connection, storm_alone(), errors([at * 60 for at in range(20)]))
-    monkeypatch.setattr(reading, "OPENED_AT_ONCE", 6)
-    monkeypatch.setattr(store, "OPENED_AT_ONCE", 6)
     numbers = [row["block_id"] for row in rows_of(connection, "SELECT block_id FROM pattern_outcomes ORDER BY 1")]
     with Counting(connection) as cursor:
-        opened = Blocks(cursor).get(numbers)
+        opened = Blocks(cursor, batch_blocks=6).get(numbers)
         assert [cursor.statements, len(opened), pl.concat(opened)[LSN].is_sorted()] == [4, 20, True]
         cursor.execute("CREATE TEMP TABLE staged (view text, version text, window_start timestamptz, measures text)")
         cursor.execute("INSERT INTO staged SELECT '', '', minute, '' FROM pattern_outcomes")
         cursor.statements = 0
-        made_again = store.store(cursor, NOON, [])
+        made_again = store(cursor, NOON, [], batch_blocks=6)
         assert [cursor.statements, len(made_again.replaced), made_again.added] == [3 + 4, 20, []]
     connection.rollback()
 

@@ -41,9 +41,8 @@ _MICROSECOND = timedelta(microseconds=1)
 @dataclass(frozen=True)
 class ReadBatch:
     """How much is decided at a time, so that memory stays bounded: event time, at least a quarter of `within`, and
-    outcomes of all keys; how many of them are opened at a time; after how many first rows of matches Postgres hears of
-    the driver; and how many changes, or blocks that are opened, come
-    between two statements.
+    outcomes of all keys; how many of them are opened at a time; and after how many first rows of matches, changes and
+    opened blocks Postgres hears of the driver.
     """
 
     time: timedelta = timedelta(hours=1)
