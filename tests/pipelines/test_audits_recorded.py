@@ -75,7 +75,7 @@ class Audited:
         return Audit(*where, HandClock(NOW), asked, appends, wait_seconds, self._told if wait_seconds else _silent)
 
     def _told(self, text: str) -> None:
-        if "to fold" in text:
+        if text.startswith("waiting until billing"):
             self.world.run("billing", ENOUGH_CALLS, Fault.FREEZE)
 
     def rows(self) -> list[Row]:
