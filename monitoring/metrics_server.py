@@ -60,7 +60,8 @@ class MetricsServer(ThreadingMixIn, TCPServer):
     ) -> None:
         """`token`: what a scrape must bring (`Authorization: Bearer …`); empty: nothing."""
         self.application = application
-        self._authorization = f"Bearer {token}".encode() if token else b""
+        # A Secret made from a file ends with a line feed, which a header cannot bring.
+        self._authorization = f"Bearer {token.strip()}".encode() if token else b""
         self.client_timeout_seconds = timeout_seconds
         self.scrapes = threading.BoundedSemaphore(max_scrapes)
         self._free_threads = threading.BoundedSemaphore(max_connections)
@@ -76,7 +77,7 @@ class MetricsServer(ThreadingMixIn, TCPServer):
 
     def lets_read(self, authorization: str) -> bool:
         """Whether a scrape with this header is answered."""
-        given = authorization.encode(errors="replace")
+        given = authorization.strip().encode("latin-1", errors="replace")
         return not self._authorization or hmac.compare_digest(given, self._authorization)
 
     def process_request(self, request: Any, client_address: Any) -> None:

@@ -219,3 +219,18 @@ def test_with_a_token_only_who_brings_it_reads_metrics_and_liveness_answers_ever
         get(server.port, "/metrics", **sent)
     assert get(server.port, **sent) == b"live\n"
     assert get(server.port, "/metrics", Authorization="Bearer secret") == b"m"
+
+
+@pytest.mark.parametrize("stored", ["secret", "secret\n", "sécret"])
+def test_a_token_is_what_a_header_can_bring_of_a_secret(serving: Serve, stored: str) -> None:
+    """A Secret made from a file ends with a line feed, which no header has; Prometheus sends UTF-8."""
+    server = serving(page(b"m"), token=stored)
+    brought = f"Bearer {stored.strip()}".encode().decode("latin-1")
+    assert get(server.port, "/metrics", Authorization=brought) == b"m"
+
+
+def test_a_token_that_is_blank_lets_nobody_read(serving: Serve) -> None:
+    server = serving(page(b"m"), token="\n")
+    for sent in ({}, {"Authorization": "Bearer"}, {"Authorization": "Bearer "}):
+        with pytest.raises(HTTPError, match="401"):
+            get(server.port, "/metrics", **sent)
