@@ -68,3 +68,16 @@ def test_a_table_without_files_has_none(tmp_path: Path) -> None:
     table = commit(tmp_path, [Row(1, SECOND, None)])
     table.delete()
     assert files_of(DeltaTable(str(tmp_path / "journal"))).equals(pl.DataFrame(schema=FILES))
+
+
+def test_a_file_that_a_commit_states_again_is_there_once(tmp_path: Path) -> None:
+    """As Spark does that computes statistics of a table: the later statement counts."""
+    commit(tmp_path, [Row(1, SECOND, None)])
+    live = followed(tmp_path)
+    table = commit(tmp_path, [Row(2, SECOND, None)])
+    assert live.follow()
+    log = tmp_path / "journal" / "_delta_log"
+    (added,) = [line for line in (log / f"{table.version():020d}.json").read_text().splitlines() if '"add"' in line]
+    (log / f"{table.version() + 1:020d}.json").write_text(added + "\n")
+    assert live.follow()
+    assert live.files.equals(files_of(DeltaTable(str(tmp_path / "journal"))))

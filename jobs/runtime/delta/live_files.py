@@ -97,21 +97,23 @@ class LiveFiles:
 
     def _apply(self, actions: Iterable[Mapping[str, Any]]) -> bool:
         added: list[tuple[Any, ...]] = []
-        removed: set[str] = set()
+        replaced: set[str] = set()
         for action in actions:
             if "metaData" in action or "protocol" in action:
                 return False
             if "txn" in action and action["txn"]["appId"] in self.transactions:
                 self.transactions[action["txn"]["appId"]] = action["txn"]["version"]
             if "remove" in action:
-                removed.add(unquote(action["remove"]["path"]))
+                replaced.add(unquote(action["remove"]["path"]))
             if "add" in action:
                 if (file := _added(action["add"])) is None:
                     return False
                 added.append(file)
-        if added or removed:
+                # A file may be added again with other statistics.
+                replaced.add(file[0])
+        if replaced:
             new = pl.DataFrame([file for file in added if file[2]], FILES, orient="row")
-            left = self.files.filter(~pl.col("path").is_in(removed)) if removed else self.files
+            left = self.files.filter(~pl.col("path").is_in(replaced))
             self.files = pl.concat([left, new]).sort("min.lsn")
         return True
 
