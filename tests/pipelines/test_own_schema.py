@@ -37,7 +37,7 @@ from jobs.runtime.postgres.address import in_schema
 from jobs.runtime.postgres.ownership import Ownership
 from jobs.runtime.postgres.reader_role import ROLE as READER
 from jobs.runtime.postgres.relations import CATALOG, EARLIER, OWN, SECRET, functions_made_by, made_by
-from jobs.runtime.postgres.schema import MIGRATIONS, migrate, schema_is_current
+from jobs.runtime.postgres.schema import MIGRATIONS, migrate, migrator, schema_is_current
 from jobs.runtime.postgres.session import Session
 from jobs.runtime.postgres.unavailable import database_is_unavailable
 
@@ -405,6 +405,33 @@ def test_a_schema_whose_names_are_taken_is_refused(
         migrate(shared.url)
     assert shared.names("weir") == {"jobs"}
     assert ("jobs" in shared.names("public")) is is_there_already
+
+
+OTHERS = """
+CREATE FUNCTION {schema}.of_another() RETURNS int LANGUAGE sql SET search_path = public AS 'SELECT 1';
+CREATE FUNCTION {schema}.of_an_extension() RETURNS int LANGUAGE sql SET search_path = public AS 'SELECT 1';
+CREATE FUNCTION {schema}.without_a_path() RETURNS int LANGUAGE sql SET search_path = '' AS 'SELECT 1';
+ALTER FUNCTION {schema}.of_an_extension() OWNER TO {owner};
+ALTER FUNCTION {schema}.without_a_path() OWNER TO {owner};
+ALTER EXTENSION plpgsql ADD FUNCTION {schema}.of_an_extension();
+"""
+THEIR_PATHS = """
+SELECT proname, proconfig FROM pg_proc WHERE proname IN ('of_another', 'of_an_extension', 'without_a_path') ORDER BY 1
+"""
+
+
+@pytest.mark.parametrize("schema", ["weir", "catalog"])
+def test_a_migration_leaves_functions_of_others_beside_its_own_as_they_are(shared: Shared, schema: str) -> None:
+    """Migration 0144 changes the search path of every function that Weir has."""
+    with migrator(shared.url) as config:
+        command.upgrade(config, "0141")
+    with psycopg.connect(shared.admin) as admin:
+        admin.execute(OTHERS.format(schema=schema, owner=shared.owner).encode())
+    before = shared.rows(THEIR_PATHS)
+    migrate(shared.url)
+    assert shared.rows(THEIR_PATHS) == before
+    ((paths,),) = shared.rows("SELECT proconfig FROM pg_proc WHERE proname = 'pool_parts'")
+    assert paths == ["search_path=pg_catalog, pg_temp"]
 
 
 def test_a_role_without_the_right_to_create_schemas_uses_an_existing_one(

@@ -17,6 +17,11 @@ SELECT oid::regprocedure::text, substr(setting, length('search_path=') + 1)
 FROM pg_proc CROSS JOIN unnest(proconfig) AS setting
 WHERE pronamespace IN (current_schema()::regnamespace, 'catalog'::regnamespace) AND prokind = 'f'
   AND starts_with(setting, 'search_path=') AND (setting ~ 'pg_temp$') = {has_it}
+  -- Others may have functions there as well: another role, an extension, who leaves the path empty.
+  AND pg_has_role(proowner, 'USAGE') AND setting <> 'search_path=""'
+  AND NOT EXISTS (
+      SELECT FROM pg_depend WHERE classid = 'pg_proc'::regclass AND objid = pg_proc.oid AND deptype = 'e'
+  )
 ORDER BY 1
 """
 LAST = ", pg_temp"
