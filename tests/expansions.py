@@ -93,12 +93,14 @@ def _relations(before: Schema, after: Schema) -> Iterator[str]:
 
 
 def _columns(before: Schema, after: Schema) -> Iterator[str]:
-    for (table, name), (kind, must, _) in before.columns.items():
+    for (table, name), (kind, must, has_default) in before.columns.items():
         found = after.columns.get((table, name))
         if found is None or found[0] != kind:
             yield f"{table}.{name} is gone, or is no {kind}"
         elif found[1] and not must:
             yield f"{table}.{name} must have a value"
+        elif has_default and not found[2]:
+            yield f"{table}.{name} has no value by itself any more"
     for (table, name), (_, must, has_default) in after.columns.items():
         if table in before.relations and (table, name) not in before.columns and must and not has_default:
             yield f"{table}.{name} must have a value, and has none by itself"

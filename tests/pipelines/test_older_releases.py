@@ -133,6 +133,7 @@ BREAKS = {
     "ALTER TABLE sources RENAME COLUMN unsequenced TO holes": "sources.unsequenced is gone",
     "ALTER TABLE positions ALTER COLUMN next_position TYPE numeric": "positions.next_position is gone, or is no bigint",
     "ALTER TABLE webhook_endpoints ALTER COLUMN note SET NOT NULL": "webhook_endpoints.note must have a value",
+    "ALTER TABLE jobs ALTER COLUMN progress DROP DEFAULT": "jobs.progress has no value by itself any more",
     "ALTER TABLE exits ADD COLUMN later text NOT NULL": "exits.later must have a value, and has none by itself",
     "ALTER TABLE threshold_changes DROP CONSTRAINT threshold_changes_pkey": "threshold_changes has no unique {",
     "CREATE UNIQUE INDEX later ON exits (ended_at)": "exits has a unique {ended_at}",
