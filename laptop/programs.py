@@ -193,7 +193,10 @@ def watchers(folders: Folders, addresses: Addresses) -> list[Program]:
         programs.append(Program("alertmanager", partial(alertmanager_command, folders, port), is_ready, MODEST))
     if (port := addresses.prometheus_port) is not None:
         runbook = f"{addresses.dashboard_url}/runbook"
-        command = partial(prometheus_command, folders, port, addresses.metrics, addresses.alertmanager_port, runbook)
+        token = os.environ.get("WEIR_METRICS_TOKEN", "").strip()
+        command = partial(
+            prometheus_command, folders, port, addresses.metrics, addresses.alertmanager_port, runbook, token=token
+        )
         is_ready = partial(_is_healthy, f"{addresses.prometheus_url}/-/ready")
         programs.append(Program("prometheus", command, is_ready, MODEST))
     return programs

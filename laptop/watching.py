@@ -70,17 +70,22 @@ def prometheus_command(
     runbook: str,
     *,
     scrape_seconds: int = SCRAPE_SECONDS,
+    token: str = "",
 ) -> list[str]:
     """Write the configuration and the rules, and give the command line.
 
-    `targets` are the metrics ports by program; `runbook` is the page that alerts link to.
+    `targets` are the metrics ports by program; `runbook` is the page that alerts link to; a reader of metrics
+    must bring `token`, if there is one.
     """
     folders.prometheus.mkdir(parents=True, exist_ok=True)
     disabled = (*DISABLED, *([] if folders.runs(Job.ANALYTICS) else [Part.ANALYTICS]))
     rules = rule_file(GROUPS, runbook=runbook, disabled=disabled)
     (folders.prometheus / "weir.rules.yaml").write_text(rules, encoding="utf-8")
     config = folders.prometheus / "prometheus.yml"
-    content = prometheus_config(targets, alertmanager_port, scrape_seconds)
+    content = prometheus_config(targets, alertmanager_port, scrape_seconds, token=token)
+    # It may hold the token.
+    config.touch()
+    config.chmod(0o600)
     config.write_text(yaml.safe_dump(content, sort_keys=False), encoding="utf-8")
     return [
         find(PROMETHEUS) or PROMETHEUS[0],
@@ -95,7 +100,7 @@ def prometheus_command(
 
 
 def prometheus_config(
-    targets: Mapping[str, int], alertmanager_port: int | None, scrape_seconds: int = SCRAPE_SECONDS
+    targets: Mapping[str, int], alertmanager_port: int | None, scrape_seconds: int = SCRAPE_SECONDS, *, token: str = ""
 ) -> dict[str, object]:
     """What is scraped, which rules are evaluated, and where alerts go."""
     interval = f"{scrape_seconds}s"
@@ -111,6 +116,7 @@ def prometheus_config(
                 "job_name": "weir",
                 # The series say themselves whose they are; a cluster's PodMonitor does the same.
                 "honor_labels": True,
+                **({"authorization": {"credentials": token}} if token else {}),
                 "static_configs": [{"targets": [f"{LOOPBACK}:{port}" for port in targets.values()]}],
             }
         ],

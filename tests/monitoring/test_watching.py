@@ -118,7 +118,7 @@ def test_an_alert_reaches_the_webhook_of_the_given_configuration_and_its_end_too
 
 def test_prometheus_accepts_the_configuration(folders: Folders) -> None:
     needs("prometheus", "promtool")
-    prometheus_command(folders, 1, {"joins": 2}, 3, RUNBOOK)
+    prometheus_command(folders, 1, {"joins": 2}, 3, RUNBOOK, token="secret")
     ran = subprocess.run(
         ["promtool", "check", "config", str(folders.prometheus / "prometheus.yml")], capture_output=True, check=False
     )
@@ -197,3 +197,24 @@ def test_what_is_installed_is_started_where_the_dashboard_finds_it(
     assert commands.keys() == urls.keys()
     for name, url in urls.items():
         assert f"--web.listen-address={url.removeprefix('http://')}" in commands[name]
+
+
+def test_with_a_token_a_laptops_prometheus_brings_it(
+    folders: Folders, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """All programs of a stack have the environment of `weir up`, so drivers and the API ask for it."""
+    (tmp_path / "prometheus").touch(mode=0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setenv("WEIR_METRICS_TOKEN", "secret\n")
+    (started,) = watchers(folders, choose_addresses(folders))
+    written = folders.prometheus / "prometheus.yml"
+    written.parent.mkdir(parents=True)
+    written.touch(mode=0o644)
+    started.command()
+    (scraped,) = yaml.safe_load(written.read_text())["scrape_configs"]
+    assert scraped["authorization"] == {"credentials": "secret"}
+    assert written.stat().st_mode & 0o777 == 0o600
+    monkeypatch.delenv("WEIR_METRICS_TOKEN")
+    (started,) = watchers(folders, choose_addresses(folders))
+    started.command()
+    assert "authorization" not in written.read_text()
