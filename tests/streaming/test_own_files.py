@@ -18,6 +18,7 @@ from pyspark.sql import SparkSession
 
 from jobs.runtime.delta.compaction import compact
 from jobs.runtime.delta.followed import FollowedTable
+from jobs.runtime.delta.live_files import LiveFiles, files_of
 from jobs.runtime.delta.table import LSN, DeltaWriter
 from jobs.runtime.errors import Fenced
 from jobs.streams import JOURNAL, SCHEMAS, USAGE, Table
@@ -98,6 +99,25 @@ def test_an_own_file_says_and_holds_what_one_of_delta_rs_does(tmp_path: Path, ta
     assert passed_over[0] <= passed_over[1], "readers pass over as many groups of rows"
     frames = [pl.read_delta(each.table_uri).sort(LSN) for each in found]
     assert frames[0].equals(frames[1])
+
+
+@pytest.mark.parametrize("year", [1, 999, 1969, 9999])
+def test_an_own_file_says_of_any_instant_what_one_of_delta_rs_does(tmp_path: Path, year: int) -> None:
+    """ingestion stores none before 1970; a statistic that cannot be read would stop whoever follows the log."""
+    at = datetime(year, 1, 1, 0, 0, 0, 1_999, tzinfo=UTC)
+    made = [{**row, "occurred_at": at, "event_time": at} for row in journal(1).to_pylist()]
+    rows = pa.Table.from_pylist(made, schema=JOURNAL)
+    found = []
+    for name, own_file_rows in (("delta-rs", 1_000_000), ("arrow", 1)):
+        driver = writer(tmp_path / name, Table.JOURNAL, own_file_rows=own_file_rows)
+        live = LiveFiles(driver.path, (LSN,))
+        live.read(driver.table)
+        driver.commit(rows, {LSN: 6})
+        assert live.follow()
+        assert live.files.equals(files_of(driver.table))
+        assert live.files["max.event_time"].null_count() == 0
+        found.append(actions(driver.table))
+    assert found[0] == found[1]
 
 
 def test_spark_reads_an_own_file_as_one_of_delta_rs(spark: SparkSession, tmp_path: Path) -> None:

@@ -72,4 +72,4 @@ def statistics_of(rows: pa.Table, columns: frozenset[str]) -> dict[str, Any]:
 def _shown(value: Any) -> Any:
     if not isinstance(value, datetime):
         return value
-    return f"{value.astimezone(UTC):%Y-%m-%dT%H:%M:%S}.{value.microsecond // 1000:03d}Z"
+    return value.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
