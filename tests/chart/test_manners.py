@@ -139,6 +139,13 @@ def test_reloader_is_given_the_secrets_of_each_deployment() -> None:
     assert not [each for each in plain if "annotations" in each["metadata"]]
 
 
+def test_reloader_restarts_the_api_when_the_token_of_its_metrics_changes() -> None:
+    """Prometheus brings the new one at once."""
+    values = {"secretChanges": {"reloader": True}, "podMonitor": {"tokenSecret": "metrics"}}
+    api = of_kind(render("production.yaml", values=values), "Deployment")["weir-api"]
+    assert "metrics" in api["metadata"]["annotations"]["secret.reloader.stakater.com/reload"].split(",")
+
+
 def test_executors_by_load_and_batch_schedulers_are_fields_of_the_operator() -> None:
     values = {
         "jobDefaults": {
