@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 
@@ -51,12 +52,10 @@ def test_without_any_forecast_the_figure_has_none() -> None:
 
 def test_a_forecast_is_in_cents_also_beside_a_month_that_is_billed_as_a_whole() -> None:
     period = Period("acme", "acme", "UTC", NOON, NOON + 10 * DAY, None)
-    of_line = {"model": "m", "unit": "unit", "currency": "EUR", "price_version": 7}
-    of_line |= {"first_window": NOON, "last_window_end": NOON + DAY}
-    minutes = Line("acme", meter="requests", quantity=2, amount=Decimal(2), **of_line)
-    seats = Line("acme", meter="seats", quantity=1, amount=Decimal("0.123456789"), whole_period="month", **of_line)
+    minutes = Line("acme", "m", "requests", "request", "EUR", 7, 2, Decimal(2), NOON, NOON + DAY)
+    seats = replace(minutes, meter="seats", quantity=1, amount=Decimal("0.123456789"), whole_period="month")
     feed = Feed(NOON + DAY, "billing", None, None, NOON + DAY, None, None)
-    rates = {("acme", "EUR"): Rate(Decimal(2), NOON)}
+    rates: dict[tuple[str, str | None], Rate] = {("acme", "EUR"): Rate(Decimal(2), NOON)}
     bills = Bills(feed, NOON.date(), {"acme": period}, (minutes, seats), Meters((), frozenset()), None, rates)
     (total,) = totals_of(bills)
     assert total.amount == Decimal("2.123456789")

@@ -37,8 +37,7 @@ def test_usage_that_the_months_total_prices_is_not_said_to_cost_nothing() -> Non
 def test_usage_without_a_price_is_not_said_to_cost_nothing() -> None:
     whole = {"quantity": Decimal(10), "amount": Decimal(0), "unpriced_quantity": Decimal(10)}
     window = PLACE | {"window_start": NOON, "state": "open", "currency": None, **whole, "contribution": whole}
-    window["price_versions"] = [version(None, None, 10)]
-    head, of_none = _window(window)
+    head, of_none = _window(window | {"price_versions": [version(None, None, 10)]})
     assert head == ("acme 2026-10-05T12:00:00Z, small-1 input_tokens, open: 10, of which 10 without a price; of it 10")
     assert of_none == "  10 without a price; of it 10"
     (line,) = _line(PLACE | {"month": "2026-10", **version(None, None, 10)})
