@@ -85,9 +85,9 @@ def minute(value: datetime) -> str:
     return f"{value:%Y-%m-%d %H:%M}"
 
 
-def several(number: int, noun: str) -> str:
+def several(number: Quantity, noun: str) -> str:
     """`1 session`, `2 sessions`."""
-    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+    return f"{count(number)} {noun}" if number == 1 else f"{count(number)} {noun}s"
 
 
 def span(duration: timedelta) -> str:

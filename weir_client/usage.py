@@ -57,8 +57,9 @@ def usage_event(
 def openai_usage(response: Any, *, account: str, source: str, time: datetime | None = None, **data: Any) -> Event:
     """Of a response of OpenAI's chat completions, responses or embeddings, or of a compatible API or gateway.
 
-    What the cache gave or took is within the input of all of these. Of a stream only the last chunk has usage. Raises
-    ValueError for one without it, and for a response that is not over: each has the id of the one that has the usage.
+    What the cache gave or took is within the input of all of these. Of a stream give the last chunk alone, also where
+    each has the usage so far. Raises ValueError for a chunk without usage, and for a response that is not over: each
+    has the id of the one that has the usage.
     """
     given = _plain(response)
     usage = given.get("usage") or {}

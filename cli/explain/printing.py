@@ -91,7 +91,7 @@ def _included(row: Document) -> Iterator[str]:
 
 def _fee(row: Document) -> Iterator[str]:
     amount = "not known yet" if row["amount"] is None else f"{_text(row['amount'])} {row['currency']}"
-    yield f"{row['fee']} of plan {row['plan']}, {row['days']} days: {amount}"
+    yield f"{row['fee']} of plan {row['plan']}, {row['days']} day{'s' * (row['days'] != 1)}: {amount}"
 
 
 def _member(row: Document) -> Iterator[str]:
@@ -134,12 +134,14 @@ def _window(row: Document) -> Iterator[str]:
     unpriced = f", of which {_text(row['unpriced_quantity'])} without a price" if row["unpriced_quantity"] else ""
     of_month = exact_sum(version["quantity"] for version in row["price_versions"] if _is_by_total(version))
     by_total = f", of which {_text(of_month)} priced by the month's total" if of_month else ""
+    versions = row["price_versions"]
+    has_amount = not versions or not all(_has_no_amount(version) for version in versions)
+    whole, part = (_sum(of, row) if has_amount else _text(of["quantity"]) for of in (row, row["contribution"]))
     yield (
-        f"{row['account']} {_text(row['window_start'])}, {_what(row)}, {row['state']}: {_sum(row, row)}{unpriced}"
-        f"{by_total}; "
-        f"of it {_sum(row['contribution'], row)}"
+        f"{row['account']} {_text(row['window_start'])}, {_what(row)}, {row['state']}: {whole}{unpriced}{by_total}; "
+        f"of it {part}"
     )
-    for version in row["price_versions"]:
+    for version in versions:
         priced = {**row, **version}
         yield f"  {_product(priced)}; of it {_contributed(version['contribution'], priced)}"
 
@@ -237,6 +239,11 @@ def _is_by_total(row: Document) -> bool:
     return row["unit_price"] is None and row["price_version"] is not None and row["price_version"] > BILLED_AS_PART
 
 
+def _has_no_amount(row: Document) -> bool:
+    """Whether it is unpriced, or priced by the month's total: either is not 0."""
+    return row["price_version"] is None or _is_by_total(row)
+
+
 def _product(row: Document) -> str:
     if row["price_version"] is None:
         return f"{_text(row['quantity'])} without a price"
@@ -251,7 +258,7 @@ def _product(row: Document) -> str:
 
 
 def _contributed(of: Document, row: Document) -> str:
-    return _text(of["quantity"]) if _is_by_total(row) else _sum(of, row)
+    return _text(of["quantity"]) if _has_no_amount(row) else _sum(of, row)
 
 
 def _sum(of: Document, row: Document, *, amount_only: bool = False) -> str:

@@ -29,8 +29,6 @@ from metering.vocabulary import Job
 MAX_WINDOWS = 1_000
 BY_TOTAL = frozenset(Kind) - {Kind.UNIT}
 """Kinds of prices with tiers or packages."""
-MONTH = "month"
-"""The `whole_period` of meters that bill a month as a whole."""
 
 
 @dataclass(frozen=True)

@@ -11,26 +11,14 @@ import streamlit as st
 
 from dashboard.exact import Quantity, total_quantity
 from dashboard.exact import total as exact_total
-from dashboard.queries.bills import Period
+from dashboard.views.bill_tree import Billed
 from dashboard.wording import count, rounded, several
 
 MAX_HEADLINES = 4
 
 
-class Forecast(Protocol):
-    """One account's month in one currency."""
-
-    @property
-    def period(self) -> Period:
-        """Of the account."""
-
-    @property
-    def currency(self) -> str | None:
-        """None: what has no currency has no amount."""
-
-    @property
-    def amount(self) -> Decimal | None:
-        """None: nothing of it has a price."""
+class Forecast(Billed, Protocol):
+    """One account's month in one currency, and what it may come to."""
 
     @property
     def unpriced(self) -> Quantity:

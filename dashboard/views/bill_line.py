@@ -11,7 +11,7 @@ from dashboard.queries.prices import PriceVersion, read_prices
 from dashboard.queries.requests import MAX_ROWS, MINUTE, Request, read_line_requests
 from dashboard.table import Value, show_table
 from dashboard.views.requests import show_requests
-from dashboard.wording import ELSEWHERE, instant, literal, minute, money, price_text, spaced
+from dashboard.wording import ELSEWHERE, instant, literal, minute, money, price_text, several, spaced
 from metering.plan_terms import Fee
 from metering.price_models import model_words
 
@@ -34,8 +34,8 @@ def show_line(line: Line) -> None:
     """Draw the price, the windows, and the requests of the newest or of one chosen window."""
     if line.is_fee:
         st.caption(
-            f"Prorated by the {line.quantity} days that the account has the plan in this month, as the catalog is now. "
-            "It belongs to no request and has no windows."
+            f"Prorated by the {several(line.quantity, 'day')} that the account has the plan in this month, as the "
+            "catalog is now. It belongs to no request and has no windows."
         )
         return
     _price(line)

@@ -14,15 +14,14 @@ from dashboard.exact import total as exact_total
 from dashboard.filters import choose, choose_account
 from dashboard.freshness import Freshness, freshness
 from dashboard.panel import ask_every, current_time, head
-from dashboard.queries.bills import MONTH, Bills, Line, Period, read_bills
+from dashboard.queries.bills import Bills, Line, Period, read_bills
 from dashboard.queries.hourly_requests import HOUR, HOURS, MAX_SPARKLINES, HourlyRequests, read_hourly_requests
 from dashboard.table import Sparkline, Value, show_table
 from dashboard.views.bill_headlines import show_headlines
 from dashboard.views.bill_line import line_name, show_line
 from dashboard.views.bill_tree import Branch, branches
 from dashboard.views.bill_values import choose_dimension, show_values
-from dashboard.wording import count, literal, money, price_text, spaced
-from metering.digits import EXACT
+from dashboard.wording import count, literal, money, price_text, several, spaced
 from metering.forecast import Rate, forecast
 from metering.plan_terms import Fee
 from metering.price_models import model_words
@@ -137,19 +136,15 @@ def _total(period: Period, currency: str | None, lines: Sequence[Line], bills: B
 
 
 def _forecast(lines: Sequence[Line], rate: Rate | None, known_until: datetime, end: datetime) -> Decimal | None:
-    """Usage by the minute or day is extrapolated. A month that is billed as a whole is not: it stays.
+    """The cost so far, and the rate for the rest, which has no month that is billed as a whole and no flat fee.
 
-    Nor is a flat fee. None before the end of a month with tiers or packages, included units, a minimum or a maximum: no
-    rate says what these will cost.
+    None before the end of a month with tiers or packages, included units, a minimum or a maximum: no rate says what
+    these will cost.
     """
     if known_until < end and any(line.tier is not None and line.kind != Fee.FLAT for line in lines):
         return None
-    as_a_whole = [line.whole_period == MONTH or line.is_fee for line in lines]
-    amounts = [(line.amount, is_whole) for line, is_whole in zip(lines, as_a_whole, strict=True)]
-    extrapolated = exact_total(amount for amount, is_whole in amounts if not is_whole and amount is not None)
-    whole = exact_total(amount for amount, is_whole in amounts if is_whole and amount is not None)
-    expected = forecast(extrapolated, rate, known_until, end)
-    return None if expected is None else EXACT.add(expected, whole)
+    so_far = exact_total(line.amount for line in lines if line.amount is not None)
+    return forecast(so_far, rate, known_until, end)
 
 
 def _row(branch: Branch, period: Period, totals: Sequence[Total], last_day: Mapping[str, Value]) -> dict[str, Value]:
@@ -225,5 +220,6 @@ def _opened(lines: Sequence[Line]) -> None:
         return
     line = by_name[opened]
     st.markdown(f"#### {literal(opened)}")
-    st.markdown(f"{count(line.quantity)} {line.meter or 'days'}, {money(line.amount, line.currency)}")
+    quantity = several(line.quantity, "day") if line.is_fee else f"{count(line.quantity)} {line.meter}"
+    st.markdown(f"{quantity}, {money(line.amount, line.currency)}")
     show_line(line)

@@ -186,10 +186,10 @@ def _sum(history: KeyHistory, currency: str) -> str:
     if history.now is None:
         is_fee = any(issued.line.key.kind in FEES for issued in history.issued)
         return f"{sentence} {'The plan does not cost that' if is_fee else 'There is no usage of it'} any more."
-    quantity, exact = count(history.now.quantity), money(history.now.amount, currency)
-    now = f"Usage is now {quantity} at {exact}"
+    exact = money(history.now.amount, currency)
+    now = f"Usage is now {count(history.now.quantity)} at {exact}"
     if history.now.is_fee:
-        now = f"It is now {exact} for {quantity} days"
+        now = f"It is now {exact} for {several(history.now.quantity, 'day')}"
     issued = (total(line.quantity for line in counted), total(line.exact_amount or Decimal() for line in counted))
     is_same = issued == (history.now.quantity, history.now.amount or Decimal())
     return f"{sentence} {now}: {'as issued' if is_same else 'the next close corrects it'}."

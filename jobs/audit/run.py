@@ -6,6 +6,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from datetime import datetime
 
 import pyarrow as pa
 from pyspark.sql import SparkSession
@@ -52,8 +53,9 @@ class Audit:
     tell: Callable[[str], None] = field(default=lambda _: None)
     appended: Callable[[pa.Table], None] = field(default=lambda _: None)
     """Called with CORRECTIONS as soon as they are rows of usage."""
-    compared: Callable[[int], None] = field(default=lambda _: None)
-    """Called with the lsn before which usage was billed when it is compared with windows and days."""
+    compared: Callable[[int, datetime | None], None] = field(default=lambda _lsn, _since: None)
+    """Called with the lsn before which usage was billed when it is compared with windows and days, and with what was
+    received from when on is examined, without what was removed (None: all)."""
 
     def run(self) -> Iterator[Check]:
         """The checks, in the order in which they are made.
@@ -67,7 +69,7 @@ class Audit:
             yield from check_invoices(self.postgres_url)
             return
         made = stored(self.postgres_url, self.scope)
-        self.compared(made.billed.position)
+        self.compared(made.billed.position, pinned.since)
         opened = self._opened(present)
         assert opened is not None
         versions, retained = opened

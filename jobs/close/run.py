@@ -39,6 +39,10 @@ ACCOUNT_BATCH = 500
 MAX_AUDITS = 3
 """Usage of a month that is long over comes rarely; where it keeps coming the next close tries again."""
 _MOVES = "usage of it came after the audit, {} times; close it again later"
+_REMOVED = (
+    "`weir retain` has removed some of what belongs to it before an audit proved it: to close it by what is left, run "
+    "`weir audit` without a period, and close it again"
+)
 _WITH_USAGE = "SELECT DISTINCT account FROM usage_months WHERE month = %s"
 _UNKNOWN = (
     "the catalog has no such account, so its usage has no price and is on no invoice: if it is a customer, add it "
@@ -97,6 +101,9 @@ class Close:
                         yield from (self._refused(account, reason) for account in ready)
                         return
                     proof = find_proof(database, since, until)
+                    if proof == NOTHING and find_proof(database, until, until) != NOTHING:
+                        yield from (self._refused(account, _REMOVED) for account in ready)
+                        return
                     # The audit took a while, and the catalog may be another one.
                     self._known_periods.clear()
                 ready = yield from self._issue(database, ready, proof)

@@ -88,10 +88,9 @@ def forecast_rows(database: Database, month: date, accounts: Sequence[str], now:
             and (account, currency, before) not in included
             and (error := _error(days, before, calendar.period(account, before), elapsed)) is not None
         ]
-        so_far, whole = days.sums(month, end)
+        so_far = EXACT.add(*days.sums(month, end))
         rate = days.rate((known_until - RECENT).astimezone(UTC).date(), date.max)
-        expected = forecast(so_far, rate, known_until, period.end)
-        sums = EXACT.add(so_far, whole), None if expected is None else EXACT.add(expected, whole)
+        sums = so_far, forecast(so_far, rate, known_until, period.end)
         if days.has_tiers(month, end) or (account, currency, month) in included:
             billed = _billed(database, month, account, currency)
             sums = billed, billed if known_until >= period.end else None

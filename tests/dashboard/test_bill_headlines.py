@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 
-from dashboard.queries.bills import Period
+from dashboard.queries.bills import Bills, Line, Period
+from dashboard.queries.feed import Feed
+from dashboard.queries.invoices import KeyHistory
+from dashboard.queries.meters import Meters
 from dashboard.views.bill_headlines import headlines
-from dashboard.views.bills import Total
+from dashboard.views.bills import Total, totals_of
+from dashboard.views.invoice import _sum
+from metering.forecast import Rate
 
 NOON = datetime(2026, 11, 1, 12, tzinfo=UTC)
+DAY = timedelta(days=1)
 
 
 def owed(account: str, amount: str | None, forecast: str | None, currency: str = "EUR") -> Total:
@@ -41,3 +48,20 @@ def test_a_forecast_of_0_is_one() -> None:
 
 def test_without_any_forecast_the_figure_has_none() -> None:
     assert notes(owed("tiered", "100", None))["EUR, month to date"] == ("100.00", "no forecast yet")
+
+
+def test_a_forecast_is_in_cents_also_beside_a_month_that_is_billed_as_a_whole() -> None:
+    period = Period("acme", "acme", "UTC", NOON, NOON + 10 * DAY, None)
+    minutes = Line("acme", "m", "requests", "request", "EUR", 7, 2, Decimal(2), NOON, NOON + DAY)
+    seats = replace(minutes, meter="seats", quantity=1, amount=Decimal("0.123456789"), whole_period="month")
+    feed = Feed(NOON + DAY, "billing", None, None, NOON + DAY, None, None)
+    rates: dict[tuple[str, str | None], Rate] = {("acme", "EUR"): Rate(Decimal(2), NOON)}
+    bills = Bills(feed, NOON.date(), {"acme": period}, (minutes, seats), Meters((), frozenset()), None, rates)
+    (total,) = totals_of(bills)
+    assert total.amount == Decimal("2.123456789")
+    assert str(total.forecast) == "20.12"
+
+
+def test_a_fee_of_one_day_is_said_to_be_of_one_day() -> None:
+    fee = Line("acme", None, None, "day", "EUR", None, 1, Decimal(2), NOON, NOON, kind="flat", tier="pro")
+    assert "It is now 2.00 EUR for 1 day:" in _sum(KeyHistory((), fee), "EUR")

@@ -294,6 +294,22 @@ def test_a_forecast_comes_with_the_error_of_the_same_forecast_in_the_months_befo
     assert over["forecast"] == over["so_far"] == 105
 
 
+def test_a_forecast_is_in_cents_also_beside_a_month_that_is_billed_as_a_whole(database: str) -> None:
+    write(
+        database,
+        "meters",
+        {"meter": "seats", "unit": "seat", "is_declared": True, "sums": "user_id"}
+        | {"aggregation": "unique", "period": "month"},
+    )
+    seats = day(date(2026, 10, 1), 7, meter="seats", unit_price=Decimal("0.123456789"))
+    write(database, "usage_days", seats, *(day(date(2026, 10, number), 2) for number in range(1, 11)))
+    progress(database, "billing", datetime(2026, 10, 11, tzinfo=UTC))
+    with read_only(database) as connection:
+        [found] = forecast_rows(connection, date(2026, 10, 1), (), END)
+    assert found["so_far"] == 20 + 7 * Decimal("0.123456789")
+    assert str(found["forecast"]) == "62.86"
+
+
 def test_what_tiers_cost_is_in_the_cost_so_far_and_no_rate_forecasts_it(database: str) -> None:
     tiers = '{"kind":"graduated","tiers":[{"up_to":"10","unit_price":"3"},{"unit_price":"1"}]}'
     key = {"plan": "p", "model": "m*", "meter": "tokens", "currency": "EUR"}

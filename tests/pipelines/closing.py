@@ -42,6 +42,8 @@ class Books:
     connection: psycopg.Connection[Any]
     audit_finds: Callable[[Scope], bool] = field(default=lambda _: True)
     audits: list[Scope] = field(default_factory=list)
+    removed_before: datetime | None = None
+    """What was received before is removed, so no audit of a period examines it."""
     lsn: int = 1
 
     def open(self, account: str = "acme", currency: str = "EUR", timezone: str = "UTC") -> None:
@@ -114,9 +116,13 @@ class Books:
                        received_from, occurred_to, version, finished_at, is_proved, unexpected, billed_to,
                        activity_number
                    ) VALUES (%s, %s, 'test', now(), %s, %s, (SELECT next_position FROM positions), %s)""",
-                [scope.since, scope.until, clean, Jsonb({} if clean else {"I6": 1}), began["number"]],
+                [self._examined_from(scope), scope.until, clean, Jsonb({} if clean else {"I6": 1}), began["number"]],
             )
         return clean
+
+    def _examined_from(self, scope: Scope) -> datetime | None:
+        left = [at for at in (scope.since, self.removed_before) if at is not None]
+        return None if scope.since is None else max(left)
 
     def terms(self, month: date, **other: Any) -> Terms:
         """Of a person in the month after, with the default configuration."""

@@ -37,12 +37,13 @@ from jobs.audit.check_rows import COLUMNS, check_rows
 from jobs.audit.config import AuditConfig
 from jobs.audit.recompute.basis import EVERYTHING, Scope
 from jobs.audit.run import Audit, NotBilledError
-from jobs.audit.tables.audit_record import record_audit
+from jobs.audit.tables.audit_record import Record, record_audit
 from jobs.close.config import CloseConfig
 from jobs.close.issue import Terms
 from jobs.close.readiness import Open
 from jobs.close.run import Close
 from jobs.queries.bills import read_month
+from jobs.retention.tables import _log_dates, _remove
 from jobs.runtime.environment import Environment
 from jobs.runtime.errors import ExitStatus, Refused
 from jobs.runtime.kafka.access import KafkaAccess
@@ -212,6 +213,27 @@ def test_a_killed_audit_leaves_its_findings_without_an_end(history: Audited) -> 
     assert (row["finished_at"], row["is_proved"], row["failure"]) == (None, False, None)
     assert row["unexpected"] == {"I2": 2}
     assert [each["check"] for each in row["checks"] if each["found"]] == ["I2"]
+
+
+def test_an_audit_of_a_period_does_not_claim_what_retention_has_removed_of_it(history: Audited) -> None:
+    usage = DeltaTable(f"{history.world.tables}/{Table.USAGE}")
+    (first, (records, _)), (later, _), *_ = sorted(_log_dates(usage).items())
+    _remove(usage, first, records)
+    asked = Scope(datetime(first.year, first.month, first.day, tzinfo=UTC) - timedelta(days=1), NOW)
+    list(record_audit(history.audit(asked=asked), lambda: [SOUND]))
+    (row,) = history.rows()
+    assert row["received_from"] > datetime(later.year, later.month, later.day, tzinfo=UTC)
+
+
+@pytest.mark.parametrize("removed", [timedelta(days=-1), timedelta(), timedelta(days=2)])
+def test_an_audit_of_a_period_is_recorded_from_where_everything_was_left_on(database: str, removed: timedelta) -> None:
+    asked = Scope(NOW - timedelta(days=40), NOW)
+    Record(database, asked).compared(7, NOW - timedelta(days=40) + removed)
+    Record(database, asked).compared(7, None)
+    Record(database, EVERYTHING).compared(7, NOW)
+    of_period, whole, everything = (row["received_from"] for row in rows_of(database))
+    assert of_period == NOW - timedelta(days=40) + max(removed, timedelta())
+    assert (whole, everything) == (asked.since, None)
 
 
 def test_a_database_of_another_version_is_refused(history: Audited) -> None:

@@ -11,7 +11,7 @@ import psycopg
 import pytest
 
 from jobs.audit.bills.invoices import check_invoices
-from jobs.audit.recompute.basis import Scope
+from jobs.audit.recompute.basis import EVERYTHING, Scope
 from jobs.close.config import CloseConfig
 from jobs.close.readiness import Open
 from jobs.close.void import void
@@ -147,6 +147,31 @@ def test_a_later_audit_with_a_fault_takes_the_proof_away(books: Books) -> None:
     books.audit_finds = lambda _: False
     books.audit(span)
     assert refusals(books.close()) == ["the audit found what it cannot explain: see `weir audit`"]
+
+
+def test_a_month_of_which_a_part_was_removed_before_an_audit_proved_it_is_closed_only_by_an_audit_of_what_is_left(
+    books: Books,
+) -> None:
+    books.open()
+    books.use(1_000)
+    books.end(OCTOBER)
+    books.removed_before = NOON - timedelta(days=3)
+    (row,) = books.close()
+    assert row["outcome"] == "refused"
+    assert "run `weir audit` without a period" in row["reason"]
+    assert len(books.audits) == 1
+    books.audit(EVERYTHING)
+    assert [row["outcome"] for row in books.close()] == ["issued"]
+
+
+def test_what_was_proved_before_a_part_was_removed_stays_proved(books: Books) -> None:
+    books.open()
+    books.use(1_000)
+    books.end(OCTOBER)
+    books.audit(Scope(NOON - timedelta(days=30), NOON + timedelta(days=30)))
+    books.removed_before = NOON
+    books.audit(Scope(NOON - timedelta(days=30), NOON + timedelta(days=30)))
+    assert [row["outcome"] for row in books.close()] == ["issued"]
 
 
 def test_usage_that_keeps_coming_leaves_the_month_open(books: Books, monkeypatch: pytest.MonkeyPatch) -> None:

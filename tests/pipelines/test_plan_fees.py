@@ -294,10 +294,12 @@ def test_a_close_looks_for_fees_of_an_account_in_no_month_before_it_began(
     assert asked == [(DECEMBER, ["b"])]
 
 
-def test_what_is_not_included_begins_at_the_first_tier_and_all_may_be_included(books: Books) -> None:
+def use_tiers(books: Books, up_to: str) -> None:
+    """150 units, 75 of each of two models: up to `up_to` of their sum cost 1 each, the rest 2."""
     account(books)
     with books.connection.transaction():
-        tiers = '{"kind":"graduated","tiers":[{"up_to":"100","unit_price":"1"},{"unit_price":"2"}]}'
+        rungs = [{"up_to": up_to, "unit_price": "1"}, {"unit_price": "2"}]
+        tiers = json.dumps({"kind": "graduated", "tiers": rungs})
         books.connection.execute(
             "INSERT INTO price_ladders VALUES (20, 'basic', 'm*', 'input_tokens', 'EUR', %s, NULL, %s)", [BEGINS, tiers]
         )
@@ -305,6 +307,10 @@ def test_what_is_not_included_begins_at_the_first_tier_and_all_may_be_included(b
     day = {"account": "a", "day": date(2026, 10, 5), "meter": "input_tokens", "currency": "EUR", "price_version": 20}
     at = {"first_window": BEGINS, "last_window_end": BEGINS + timedelta(minutes=1)}
     write(books.database, "usage_days", *({**day, **at, "model": model, "quantity": 75} for model in ("m1", "m2")))
+
+
+def test_what_is_not_included_begins_at_the_first_tier_and_all_may_be_included(books: Books) -> None:
+    use_tiers(books, up_to="100")
     assert totals(books, "a") == [200]
     costs(books, included={"input_tokens": "30"})
     assert bill(books) == [
@@ -335,16 +341,7 @@ def test_amounts_by_a_dimension_say_that_the_plan_includes_units_which_no_value_
 def test_another_unit_adds_nothing_while_the_plan_includes_more(
     books: Books, included: str, next_unit_price: int
 ) -> None:
-    account(books)
-    with books.connection.transaction():
-        tiers = '{"kind":"graduated","tiers":[{"up_to":"100.5","unit_price":"1"},{"unit_price":"2"}]}'
-        books.connection.execute(
-            "INSERT INTO price_ladders VALUES (20, 'basic', 'm*', 'input_tokens', 'EUR', %s, NULL, %s)", [BEGINS, tiers]
-        )
-    books.end(OCTOBER)
-    day = {"account": "a", "day": date(2026, 10, 5), "meter": "input_tokens", "currency": "EUR", "price_version": 20}
-    at = {"first_window": BEGINS, "last_window_end": BEGINS + timedelta(minutes=1)}
-    write(books.database, "usage_days", *({**day, **at, "model": model, "quantity": 75} for model in ("m1", "m2")))
+    use_tiers(books, up_to="100.5")
     costs(books, included={"input_tokens": included})
     with psycopg.connect(books.database, row_factory=dict_row) as reader:
         lines = read_month(reader, OCTOBER).lines

@@ -6,6 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Generator, Iterable
 from contextlib import suppress
 from dataclasses import replace
+from datetime import datetime
 from importlib.metadata import version
 from typing import Any
 
@@ -32,7 +33,11 @@ _BEGIN = (
 )
 _CHECKED = "UPDATE audits SET checks = %s, unexpected = %s WHERE audit_id = %s"
 _APPENDED = "UPDATE audits SET corrected = %s, changed = %s WHERE audit_id = %s"
-_COMPARED = "UPDATE audits SET billed_to = %s WHERE audit_id = %s"
+# An audit of a period proves no more of it than was left; one without a period proves whatever was.
+_COMPARED = (
+    "UPDATE audits SET billed_to = %s,"
+    " received_from = CASE WHEN received_from IS NOT NULL THEN greatest(received_from, %s) END WHERE audit_id = %s"
+)
 _FINISH = "UPDATE audits SET finished_at = now(), is_proved = %s, failure = %s WHERE audit_id = %s"
 
 
@@ -89,9 +94,11 @@ class Record:
             money[cause][currency] = f"{amount.normalize(EXACT):f}"
         self._write(_APPENDED, Jsonb(dict(sorted(self._rows.items()))), Jsonb(money))
 
-    def compared(self, billed_to: int) -> None:
-        """It compares usage before this lsn with what is billed: what changes later is not proved by it."""
-        self._write(_COMPARED, billed_to)
+    def compared(self, billed_to: int, since: datetime | None) -> None:
+        """It compares usage before this lsn with what is billed: what changes later is not proved by it, nor is what
+        was received before `since`.
+        """
+        self._write(_COMPARED, billed_to, since)
 
     def finish(self, failure: str | None = None) -> None:
         """Mark the audit as finished. It is a proof if it ended normally and every check holds."""
