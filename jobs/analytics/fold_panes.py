@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import chain, islice
-from typing import Any, NamedTuple
+from itertools import chain
+from typing import Any, NamedTuple, TypeAlias
 
 import psycopg
 import pyarrow as pa
@@ -77,6 +77,10 @@ class Declared(NamedTuple):
     since: float
 
 
+Added: TypeAlias = tuple[Key, Declared, tuple[Any, ...]]
+"""What is added to a pane: its key, its view, and parts of the measures."""
+
+
 def fold_panes(
     cursor: psycopg.Cursor[Any], views: Mapping[str, View], newest: NewestPanes, of_driver: Iterable[AddedPane]
 ) -> None:
@@ -88,22 +92,30 @@ def fold_panes(
         (view, version): Declared(views[view], view_id, since)
         for view, version, view_id, since in cursor.execute(_DECLARED).fetchall()
     }
-    panes = chain(of_driver, _of_spark(cursor, views))
-    while some := list(islice(panes, newest.max_open)):
-        _fold(cursor, declared, newest, some)
-
-
-def _fold(
-    cursor: psycopg.Cursor[Any],
-    declared: Mapping[tuple[str, str], Declared],
-    newest: NewestPanes,
-    panes: Sequence[AddedPane],
-) -> None:
-    added = [
+    added = (
         ((of.view_id, pane.minute, pane.keys), of, pane.parts)
-        for pane in panes
+        for pane in chain(of_driver, _of_spark(cursor, views))
         if (of := declared.get((pane.view, pane.version))) is not None
-    ]
+    )
+    for some in _in_parts(added, newest):
+        _fold(cursor, newest, some)
+
+
+def _in_parts(added: Iterable[Added], newest: NewestPanes) -> Iterator[Sequence[Added]]:
+    """As many at a time as may be open at once."""
+    some: list[Added] = []
+    size = 0
+    for key, of, parts in added:
+        some.append((key, of, parts))
+        size += newest.bytes_of(key, of.view)
+        if len(some) >= newest.max_open or size >= newest.max_open_bytes:
+            yield some
+            some, size = [], 0
+    if some:
+        yield some
+
+
+def _fold(cursor: psycopg.Cursor[Any], newest: NewestPanes, added: Sequence[Added]) -> None:
     stored = _stored(cursor, {key: of.view for key, of, _ in added if newest.get(key) is None})
     changed: dict[Key, Pane] = {}
     for key, of, parts in added:

@@ -9,15 +9,18 @@ from datetime import datetime
 from typing import Any, NamedTuple, TypeAlias
 
 from jobs.view_measures import Accumulator, accumulator, written
-from metering.views import View
+from metering.views import Aggregate, View
 from metering.windows import MINUTE
 
 MAX_BYTES = 32 << 20
 """Of panes in memory, about: those of some thousand keys in the last minutes."""
 OPEN_PANES = 2_000
-"""Panes of a batch that are open at once, beside those that stay in memory. One with long sketches has tens of
-kilobytes and takes a millisecond, and late outcomes may touch every minute that is kept: all at once were more than a
-driver holds, and took longer than Postgres lets a session be idle."""
+"""Panes of a batch that are open at once, beside those that stay in memory: late outcomes may touch every minute that
+is kept, and all at once were more than a driver holds, and took longer than Postgres lets a session be idle."""
+OPEN_BYTES = 16 << 20
+"""Of rows of these: of each pane a driver has about seven times as much, as it is read, opened, and written."""
+STORED_BYTES = {Aggregate.DISTINCT: 6_000, Aggregate.PERCENTILES: 7_000, Aggregate.TOP: 100_000}
+"""The most that a row has of a measure, of a top with values as long as a UUID; a number has next to nothing."""
 MEASURE_BYTES = 1_000
 """Of each measure of a pane beside what it stores."""
 _JSON = json.JSONEncoder(ensure_ascii=False).encode
@@ -75,8 +78,11 @@ class NewestPanes:
     committed: nobody else changes panes meanwhile, and `weir retain` alone removes some.
     """
 
-    def __init__(self, max_bytes: int = MAX_BYTES, max_open: int = OPEN_PANES) -> None:
+    def __init__(
+        self, max_bytes: int = MAX_BYTES, max_open: int = OPEN_PANES, max_open_bytes: int = OPEN_BYTES
+    ) -> None:
         self.max_open = max_open
+        self.max_open_bytes = max_open_bytes
         self._max_bytes = max_bytes
         self._bytes = 0
         self._panes: dict[Key, Pane] = {}
@@ -84,6 +90,11 @@ class NewestPanes:
     def get(self, key: Key) -> Pane | None:
         """A pane, if it is here."""
         return self._panes.get(key)
+
+    def bytes_of(self, key: Key, view: View) -> int:
+        """About how many bytes a pane takes; of one that is not here, at most."""
+        pane = self._panes.get(key)
+        return sum(STORED_BYTES.get(of.aggregate, 0) for of in view.measures) if pane is None else pane.size
 
     def keep(self, changed: Mapping[Key, Pane], measures: Sequence[str]) -> None:
         """Keep these, whose rows have these measures, and of the others those that were changed last, as far as there

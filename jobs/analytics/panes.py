@@ -21,10 +21,10 @@ did not would be null, and how usage is cut into batches would decide about it. 
 
 
 def panes(outcomes: DataFrame, view: View) -> DataFrame:
-    """Outcomes (event_time, the view's columns) → view, version, window_start, account, keys and measures.
+    """Outcomes (event_time, the view's columns) → view, version, window_start, keys and measures.
 
     `keys` is a JSON array of texts in the order of `by`, `measures` a JSON object: numbers as texts, sketches in
-    Base64; a measure without any value is left out. `account` is null unless the view has it as a key.
+    Base64; a measure without any value is left out.
     """
     minute = F.window("event_time", "1 minute")
     grouped = outcomes.groupBy(minute.alias("window"), *[F.col(key).cast("string").alias(key) for key in view.by])
@@ -36,7 +36,6 @@ def panes(outcomes: DataFrame, view: View) -> DataFrame:
         F.lit(view.name).alias("view"),
         F.lit(view.version).alias("version"),
         F.col("window.start").alias("window_start"),
-        (F.col("account") if "account" in view.by else F.lit(None).cast("string")).alias("account"),
         (F.to_json(F.array(*view.by)) if view.by else F.lit("[]")).alias("keys"),
         measures.alias("measures"),
     )

@@ -49,7 +49,6 @@ STAGED = pa.schema(
         pa.field("view", pa.string(), nullable=False),
         pa.field("version", pa.string(), nullable=False),
         pa.field("window_start", INSTANT, nullable=False),
-        pa.field("account", pa.string()),
         pa.field("keys", pa.string(), nullable=False),
         pa.field("measures", pa.string(), nullable=False),
     ]
@@ -136,7 +135,6 @@ def build_measured(found: DataFrame, config: AnalyticsConfig) -> DataFrame:
         F.lit(REBUILT).alias("view"),
         F.lit("").alias("version"),
         F.col("event_time").alias("window_start"),
-        F.lit(None).cast("string").alias("account"),
         F.lit("[]").alias("keys"),
         F.lit("{}").alias("measures"),
     )

@@ -23,7 +23,6 @@ def pane(
         "view": view,
         "version": declared.version,
         "window_start": window_start,
-        "account": dict(zip(declared.by, keys, strict=True)).get("account"),
         "keys": json.dumps(keys),
         "measures": json.dumps({"requests": str(requests), **measures}),
     }

@@ -12,9 +12,10 @@ import numpy as np
 import psycopg
 import pytest
 
+from jobs.analytics import fold_panes
 from jobs.analytics.config import AnalyticsConfig
 from jobs.analytics.fold import OfDriver, fold
-from jobs.analytics.newest_panes import AddedPane, NewestPanes
+from jobs.analytics.newest_panes import OPEN_BYTES, STORED_BYTES, AddedPane, Key, NewestPanes, Pane
 from jobs.analytics.pipeline import STAGED
 from jobs.runtime.job import Fold
 from jobs.runtime.postgres.sink import stage
@@ -164,3 +165,37 @@ def test_a_driver_forgets_the_panes_that_were_changed_longest_ago(database: str)
         assert held == [0, 2, 3]
         newest.forget_before(EPOCH + (FIRST + 2) * MINUTE + timedelta(seconds=1))
         assert [minute for minute in range(4) if newest.get((row["view_id"], FIRST + minute, ()))] == [3]
+
+
+def test_panes_with_long_sketches_are_open_as_few_at_a_time_as_their_bytes_want(
+    database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of 2,000 panes with a top of users the driver needed a gigabyte, and was silent for six of its ten seconds."""
+    write_panes = fold_panes._write
+    open_panes: list[int] = []
+
+    def noted(cursor: psycopg.Cursor[Any], changed: Mapping[Key, Pane], newest: NewestPanes) -> None:
+        open_panes.append(len(changed))
+        write_panes(cursor, changed, newest)
+
+    monkeypatch.setattr(fold_panes, "_write", noted)
+    newest = NewestPanes(max_open_bytes=2 * sum(STORED_BYTES.values()))
+    one = [("u", 5, 1.0)]
+    with psycopg.connect(database, autocommit=True) as connection:
+        for _ in range(2):
+            fold_added(connection, newest, *(added("whole", FIRST + n, (), one) for n in range(5)))
+        assert stored(connection) == must_be({("whole", FIRST + n, ()): one + one for n in range(5)})
+    # Those in memory are as small as they are; of others it is not known before they are read.
+    assert open_panes == [2, 2, 1, 5]
+
+
+def test_a_row_has_no_more_of_a_sketch_than_is_expected_before_it_is_read() -> None:
+    [view] = [of for of in CONFIG.declared_views if of.name == "whole"]
+    pane = Pane.of(view, (), is_stored=False)
+    users = [f"{n:036d}" for n in range(1_536)]
+    pane.add((None, None, None, users, np.random.default_rng(1).random(10**6), users))
+    listed = zip(view.measures, pane.accumulators, strict=True)
+    bytes_of = {of.aggregate: len(found.stored()) for of, found in listed if found is not None}
+    assert bytes_of.keys() == STORED_BYTES.keys()
+    assert all(STORED_BYTES[aggregate] / 2 < size <= STORED_BYTES[aggregate] for aggregate, size in bytes_of.items())
+    assert NewestPanes().bytes_of((1, FIRST, ()), view) * 100 < OPEN_BYTES

@@ -15,7 +15,7 @@ import pytest
 from datasketches import hll_sketch, hll_union, kll_doubles_sketch  # type: ignore[import-untyped]
 from pyspark.sql import SparkSession
 
-from jobs.analytics.newest_panes import Pane, account_of
+from jobs.analytics.newest_panes import Pane
 from jobs.analytics.panes import panes
 from jobs.analytics.panes_of_rows import can_measure, panes_of_rows
 from jobs.analytics.pipeline import STAGED
@@ -92,8 +92,7 @@ def of_driver(rows: pa.Table, view: View) -> list[dict[str, Any]]:
     for added in panes_of_rows(rows, view):
         pane = Pane.of(view, added.keys, is_stored=False)
         pane.add(added.parts)
-        start, account = EPOCH + added.minute * MINUTE, account_of(view, added.keys)
-        stored = {"account": account, "keys": pane.keys, "measures": pane.measures()}
+        start, stored = EPOCH + added.minute * MINUTE, {"keys": pane.keys, "measures": pane.measures()}
         listed.append({"view": added.view, "version": added.version, "window_start": start, **stored})
     return listed
 
@@ -103,7 +102,7 @@ def shown_rows(listed: list[dict[str, Any]], view: View) -> dict[Any, Any]:
     rows = {}
     for row in listed:
         stored = json.loads(row["measures"])
-        identity = (row["view"], row["version"], row["window_start"], row["account"], *json.loads(row["keys"]))
+        identity = (row["view"], row["version"], row["window_start"], *json.loads(row["keys"]))
         rows[identity] = {m.name: asked(m, stored[m.name]) for m in view.measures if m.name in stored}
     assert len(rows) == len(listed)
     return rows

@@ -119,7 +119,7 @@ def blocks_of(outcomes: pl.DataFrame) -> list[Block]:
 
 
 def _written(outcomes: pl.DataFrame) -> bytes:
-    # Compressed it is a fifth as long, and to write the rest into Postgres would take longer.
+    # Compressed it is a sixth as long, and to write the rest into Postgres would take longer.
     buffer = BytesIO()
     outcomes.write_ipc(buffer, compression="zstd", compat_level=pl.CompatLevel.oldest())
     return buffer.getvalue()

@@ -124,7 +124,7 @@ def _added(keys: tuple[str, ...], *parts: pl.DataFrame) -> pl.DataFrame:
 
 
 def _staged(rows: pl.DataFrame, columns: pl.Schema) -> pl.DataFrame:
-    missing = {"version": "", "account": None, "keys": "[]", "measures": "{}"}
+    missing = {"version": "", "keys": "[]", "measures": "{}"}
     given = [pl.lit(value, pl.String).alias(name) for name, value in missing.items() if name not in rows.columns]
     return rows.with_columns(given).select(pl.col(name).cast(kind) for name, kind in columns.items())
 
