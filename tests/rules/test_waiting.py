@@ -159,7 +159,7 @@ def test_a_refused_start_does_not_count_as_a_report(
         return REGISTRY.get_sample_value(metrics.LAST_REPORT.name, {"job": billing.JOB.name})
 
     before = reported()
-    monkeypatch.setattr(schema, "schema_problem", lambda _, migrations: "migrate it")
+    monkeypatch.setattr(schema, "schema_problem", lambda _url, **_migrations: "migrate it")
     with pytest.raises(Refused, match="migrate"):
         run._own(billing.JOB, billing.JOB.config(), cast("Environment", SimpleNamespace(postgres_url="")), HandClock())
     assert reported() == before
