@@ -107,7 +107,7 @@ def test_a_url_of_slack_is_no_webhook_in_which_it_would_be_shown(weir: Any, data
     refused = weir("webhooks", "add", url)
     assert refused.exit_code == 2
     assert "SECRET" not in refused.output
-    assert "--kind slack" in refused.output
+    assert "--kind: It must be slack for this URL" in refused.output
     assert rows(database, "SELECT * FROM webhook_endpoints") == []
     assert weir("webhooks", "add", url, "--kind", "slack").exit_code == 0
     assert "SECRET" not in weir("webhooks", "list", "--format", "json").stdout
