@@ -7,6 +7,7 @@ from http import HTTPStatus
 
 from api import endpoint_bodies
 from api.openapi_schemas import INSTANT, NEXT, PARAMETERS, TEXT, WHOLE, Schema, one_of, or_null
+from api.parameters import MAX_ACCOUNTS
 from api.webhook_endpoints import STAFF
 from monitoring.metrics import ApiRoute
 from webhooks.event_types import EventType
@@ -43,7 +44,7 @@ _NAMES: Schema = {
     "type": "array",
     "items": {**TEXT, "minLength": 1, "maxLength": endpoint_bodies.MAX_ACCOUNT_CHARACTERS},
     "minItems": 1,
-    "maxItems": endpoint_bodies.MAX_ACCOUNTS,
+    "maxItems": MAX_ACCOUNTS,
 }
 _URL: Schema = {**TEXT, "minLength": 1, "maxLength": endpoint_bodies.MAX_URL_CHARACTERS}
 _NOTE: Schema = {**TEXT, "minLength": 1, "maxLength": endpoint_bodies.MAX_NOTE_CHARACTERS}

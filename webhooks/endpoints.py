@@ -163,8 +163,8 @@ def add(
     endpoint, secret = f"we_{secrets.token_hex(6)}", new_secret(signature)
     if kind is Kind.SLACK:
         url, secret = shown_url(url), url
-    values = {"endpoint": endpoint, "kind": kind, "url": url, "events": [str(event) for event in events], "by": by}
-    values |= {"accounts": list(accounts), "note": note}
+    values: dict[str, Any] = {"endpoint": endpoint, "kind": kind, "url": url, "accounts": list(accounts), "note": note}
+    values |= {"events": [str(event) for event in events], "by": by}
     with connected(postgres_url) as database:
         if max_endpoints is not None:
             database.execute(_COUNT_ALONE)

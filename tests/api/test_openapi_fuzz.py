@@ -28,9 +28,13 @@ OPERATIONS = {
 }
 IN_CI, LONG = 4, 170
 """Of each operation, of valid requests and of others; in all more than 100, and more than 5,000."""
-KNOWN = {
-    **{"slug": "requests", "source": "gw", "id": "r-acme", "name": "accounts"},
-    **{"endpoint": "we_0123456789ab", "number": 1},
+KNOWN: dict[str, Any] = {
+    "slug": "requests",
+    "source": "gw",
+    "id": "r-acme",
+    "name": "accounts",
+    "endpoint": "we_0123456789ab",
+    "number": 1,
 }
 """Half of the paths name what there is."""
 

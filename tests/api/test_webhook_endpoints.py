@@ -279,8 +279,8 @@ def test_who_changed_it_is_in_the_activity_log(server: Server, operator: str) ->
     author = f"key {operator.split('_')[1]}"
     with psycopg.connect(server.database, row_factory=dict_row) as session:
         found = activity_rows(session, ActivityQuery(made_by=author, target="weir.webhook_endpoints"))
-        entries = [(entry["action"], entry["after"]["endpoint"]) for entry in found]
-    assert entries[:2] == [("update", made["endpoint"]), ("insert", made["endpoint"])]
+        entries = [entry for entry in found if (entry["after"] or {}).get("endpoint") == made["endpoint"]]
+    assert [entry["action"] for entry in entries] == ["update", "insert"]
     assert made["changed_by"] == author
     assert set(made["events"]) == set(EventType)
 
