@@ -45,7 +45,7 @@ def new_endpoint_in(given: Mapping[str, Any], key: ApiKey) -> NewEndpoint:
     if kind is Kind.MAIL and key.accounts:
         raise Problem(HTTPStatus.FORBIDDEN, f"The key {key.id} names accounts: it adds no endpoint of mail.")
     accounts = _texts(given, "accounts", MAX_ACCOUNT_CHARACTERS) or []
-    asked = NewEndpoint(
+    wanted = NewEndpoint(
         _text(given, "url", MAX_URL_CHARACTERS) or "",
         kind,
         events_in(given) or list(EventType),
@@ -54,7 +54,7 @@ def new_endpoint_in(given: Mapping[str, Any], key: ApiKey) -> NewEndpoint:
         _choice(given, "signature", Signature, Signature.V1),
     )
     with refused_as_problem():
-        return asked.checked()
+        return wanted.checked()
 
 
 def change_in(given: Mapping[str, Any]) -> Change | None:

@@ -86,7 +86,7 @@ def endpoint_paths() -> dict[str, Schema]:
     counts = _object(dict.fromkeys(State, WHOLE))
     removed = _object({"endpoint": TEXT, "deliveries": counts})
     deliveries = {"type": "array", "items": _object(_DELIVERY)}
-    one, listed = [_path("endpoint")], [_query("limit"), _query("cursor")]
+    of_one, page = [_path("endpoint")], [_query("limit"), _query("cursor")]
     return {
         ApiRoute.WEBHOOK_ENDPOINTS.value: {
             "get": _operation("Endpoints of webhooks, the oldest first.", {"type": "array", "items": endpoint}),
@@ -98,15 +98,15 @@ def endpoint_paths() -> dict[str, Schema]:
             ),
         },
         ApiRoute.WEBHOOK_ENDPOINT.value: {
-            "get": _operation("An endpoint.", endpoint, one),
-            "patch": _operation("Change an endpoint.", endpoint, one, body=_object(_CHANGED, _CHANGED)),
-            "delete": _operation("Remove an endpoint with its deliveries: how many, by state.", removed, one),
+            "get": _operation("An endpoint.", endpoint, of_one),
+            "patch": _operation("Change an endpoint.", endpoint, of_one, body=_object(_CHANGED, _CHANGED)),
+            "delete": _operation("Remove an endpoint with its deliveries: how many, by state.", removed, of_one),
         },
         ApiRoute.WEBHOOK_ROTATE.value: {
             "post": _operation(
                 "Make a new secret; the ones before sign beside it for a while.",
                 _object({"endpoint": TEXT, "verifies_with": _SECRET}),
-                one,
+                of_one,
                 body=_object({"overlap_hours": _OVERLAP}, ("overlap_hours",)),
             )
         },
@@ -114,7 +114,7 @@ def endpoint_paths() -> dict[str, Schema]:
             "get": _operation(
                 "Deliveries to an endpoint, the newest first, each with its last attempt.",
                 deliveries,
-                [*one, _STATE, *listed],
+                [*of_one, _STATE, *page],
                 more={"next": NEXT},
             )
         },
@@ -122,7 +122,7 @@ def endpoint_paths() -> dict[str, Schema]:
             "post": _operation(
                 "Send a delivery again, with the same id.",
                 _object({"endpoint": TEXT, "number": WHOLE}),
-                [*one, _path("number", {"type": "integer", "minimum": 0})],
+                [*of_one, _path("number", {"type": "integer", "minimum": 0})],
                 status=HTTPStatus.ACCEPTED,
             )
         },
@@ -140,13 +140,13 @@ def _operation(
 ) -> Schema:
     answer = _object({"data": data, **(more or {})})
     content = {"application/json": {"schema": answer}}
-    asked = (
+    request = (
         {} if body is None else {"requestBody": {"required": True, "content": {"application/json": {"schema": body}}}}
     )
     return {
         "summary": summary,
         "parameters": list(parameters),
-        **asked,
+        **request,
         "responses": {
             str(status.value): {"description": status.phrase, "content": content},
             "default": {"$ref": "#/components/responses/Problem"},

@@ -19,7 +19,7 @@ from webhooks.endpoint_errors import HasSecretUrl, NoDelivery, NoEndpoint, Signs
 
 log = structlog.get_logger()
 
-MAX_AT_ONCE, MAX_WAITING = 2, 8
+MAX_RUNNING, MAX_WAITING = 2, 8
 ANSWER_TIMEOUT_SECONDS = 20.0
 NO_ENDPOINT = "No endpoint of this name is of the key's accounts: GET /v1/webhook-endpoints lists them."
 _CONFLICTS = (SignsNothing, HasSecretUrl, TooManyEndpoints)
@@ -32,7 +32,7 @@ class EndpointStore:
     def __init__(self, postgres_url: str) -> None:
         timeouts = {"connect_timeout": CONNECT_TIMEOUT_SECONDS, "tcp_user_timeout": TCP_TIMEOUT_MS}
         self._postgres_url = make_conninfo(postgres_url, **timeouts)
-        self._threads = ThreadPoolExecutor(MAX_AT_ONCE, thread_name_prefix="endpoints")
+        self._threads = ThreadPoolExecutor(MAX_RUNNING, thread_name_prefix="endpoints")
         self._unfinished: set[Future[Any]] = set()
 
     async def run(self, call: Callable[[str], R]) -> R:
@@ -42,7 +42,7 @@ class EndpointStore:
         login may not, 503; and what else `call` raises.
         """
         self._unfinished = {work for work in self._unfinished if not work.done()}
-        if len(self._unfinished) >= MAX_AT_ONCE + MAX_WAITING:
+        if len(self._unfinished) >= MAX_RUNNING + MAX_WAITING:
             raise unavailable("Too many endpoints are changed at once: ask again later.")
         work = self._threads.submit(call, self._postgres_url)
         self._unfinished.add(work)
