@@ -40,6 +40,12 @@ _DELIVERY: Mapping[str, Schema] = {
     "last_status": or_null(WHOLE),
     "last_error": or_null(TEXT),
 }
+_ATTEMPT: Mapping[str, Schema] = {
+    "attempted_at": INSTANT,
+    "status": or_null(WHOLE),
+    "error": or_null(TEXT),
+    "duration_ms": WHOLE,
+}
 _NAMES: Schema = {
     "type": "array",
     "items": {**TEXT, "minLength": 1, "maxLength": endpoint_bodies.MAX_ACCOUNT_CHARACTERS},
@@ -116,6 +122,13 @@ def endpoint_paths() -> dict[str, Schema]:
                 deliveries,
                 [*of_one, _STATE, *page],
                 more={"next": NEXT},
+            )
+        },
+        ApiRoute.WEBHOOK_ATTEMPTS.value: {
+            "get": _operation(
+                "Every attempt of a delivery, the first one first.",
+                {"type": "array", "items": _object(_ATTEMPT)},
+                [*of_one, _path("number", {"type": "integer", "minimum": 0})],
             )
         },
         ApiRoute.WEBHOOK_RESEND.value: {

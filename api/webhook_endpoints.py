@@ -39,6 +39,8 @@ from metering.api_keys import ApiKey, Scope
 from monitoring.metrics import ApiRoute
 from webhooks import endpoints
 from webhooks.changing import change
+from webhooks.delivery_log import COLUMNS as ATTEMPT_COLUMNS
+from webhooks.delivery_log import attempts
 from webhooks.endpoint_errors import IsDisabled
 from webhooks.outcomes import State
 
@@ -64,6 +66,7 @@ def endpoint_routes(services: Services, store: EndpointStore) -> list[Route]:
         route(ApiRoute.WEBHOOK_ENDPOINT, {"GET": get, "HEAD": get, "PATCH": patch, "DELETE": delete}),
         route(ApiRoute.WEBHOOK_ROTATE, {"POST": rotate}),
         route(ApiRoute.WEBHOOK_DELIVERIES, {"GET": list_deliveries, "HEAD": list_deliveries}),
+        route(ApiRoute.WEBHOOK_ATTEMPTS, {"GET": list_attempts, "HEAD": list_attempts}),
         route(ApiRoute.WEBHOOK_RESEND, {"POST": resend}),
     ]
 
@@ -153,6 +156,14 @@ async def list_deliveries(request: Request, services: Services, store: EndpointS
 
     rows, following = page_of(await _run(request, key, store, read), limit, lambda row: [row["number"]])
     return _answer(columns_of(rows, endpoints.DELIVERY_COLUMNS), more=following)
+
+
+async def list_attempts(request: Request, services: Services, store: EndpointStore) -> Response:
+    """Every attempt of a delivery, the first one first."""
+    key = authorized(request, services, Scope.WEBHOOKS)
+    Parameters.of(request.query_params, ())
+    read = partial(attempts, number=_number(request.path_params["number"], "number"))
+    return _answer(columns_of(await _run(request, key, store, read), ATTEMPT_COLUMNS))
 
 
 async def resend(request: Request, services: Services, store: EndpointStore) -> Response:

@@ -231,6 +231,22 @@ def deliveries(
 
 
 @webhooks.command()
+def attempts(
+    endpoint: EndpointArgument,
+    number: Annotated[int, typer.Argument(metavar="NUMBER", help="The delivery, by number.")],
+    *,
+    form: FormatOption = Format.TABLE,
+    data_dir: DataDir = DEFAULT_DATA_DIR,
+) -> None:
+    """List every attempt of a delivery, the first one first: status or the error, and its duration."""
+    from deployment.stack import running_deployment
+    from webhooks.delivery_log import COLUMNS
+    from webhooks.delivery_log import attempts as listed_attempts
+
+    print_rows(listed_attempts(running_deployment(data_dir).postgres_url, endpoint, number), COLUMNS, form)
+
+
+@webhooks.command()
 def resend(
     endpoint: EndpointArgument,
     number: Annotated[list[int] | None, typer.Argument(metavar="NUMBER", help="Deliveries, by number.")] = None,

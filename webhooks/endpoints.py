@@ -34,7 +34,7 @@ SELECT endpoint, number, account, 'waiting' AS state, 0 AS attempts, made_at AS 
 FROM webhook_events CROSS JOIN unnest(endpoints) AS endpoint
 WHERE number > (SELECT queued_to FROM webhook_position)
 """
-_ALL = f"""
+ALL_DELIVERIES = f"""
 SELECT endpoint, number, account, state, attempts, next_attempt_at FROM webhook_deliveries UNION ALL {_NOT_MADE}
 """
 # Each part has an index of its own: what was delivered is not read.
@@ -102,7 +102,7 @@ _DELIVERIES = f"""
 SELECT endpoint, number, event_id, type, d.account, made_at, state, d.attempts,
        CASE WHEN state = 'waiting' THEN next_attempt_at END AS next_attempt_at,
        last.attempted_at AS last_attempt_at, last.status AS last_status, last.error AS last_error
-FROM ({_ALL}) AS d JOIN webhook_events USING (number) LEFT JOIN LATERAL (
+FROM ({ALL_DELIVERIES}) AS d JOIN webhook_events USING (number) LEFT JOIN LATERAL (
     SELECT attempted_at, status, error FROM webhook_attempts AS a
     WHERE (a.number, a.endpoint) = (d.number, d.endpoint) ORDER BY attempted_at DESC LIMIT 1
 ) AS last ON true

@@ -20,7 +20,7 @@ from jobs.billing.dimensions import decide_later, follow_limits
 from jobs.billing.rolling import add_rolling, is_moved
 from jobs.billing.staged import IS_BILLED
 from jobs.queries.account_periods import ALWAYS_UTC, Calendar, periods
-from jobs.queries.bills import read_usage_totals
+from jobs.queries.bills import read_meter_amounts
 from jobs.queries.periods import Window
 from jobs.runtime.job import Fold
 from metering.limits import CALENDAR_PERIODS, MAX_MULTIPLES
@@ -108,8 +108,8 @@ FROM every LEFT JOIN (
 """
 _CALENDARS = "SELECT DISTINCT calendar, held_from, timezones, period, first_day FROM threshold_periods"
 
-# Of one meter or currency, model, value of a dimension and period: the account's own, else its plan's, else that of
-# each account; of its versions the last that began before the period ended. The plan is the last of the period, too.
+# Of one meter, currency or both, model, value of a dimension and period: the account's own, else its plan's, else that
+# of each account; of its versions the last that began before the period ended. The plan is the last of the period, too.
 # Limits of a dimension are found from the values that the account has used, each by the index (OFFSET 0): somebody may
 # limit thousands of values.
 _IN_FORCE = """
@@ -196,8 +196,9 @@ WITH totals AS (
                )
            END, 0) AS used
     FROM thresholds_in_force AS held LEFT JOIN unnest(
-        %(amount_accounts)s::text[], %(amount_months)s::date[], %(amount_currencies)s::text[], %(amounts)s::numeric[]
-    ) AS spent (account, first_day, currency, amount) USING (account, first_day, currency)
+        %(amount_accounts)s::text[], %(amount_months)s::date[], %(amount_currencies)s::text[],
+        %(amount_meters)s::text[], %(amounts)s::numeric[]
+    ) AS spent (account, first_day, currency, meter, amount) USING (account, first_day, currency, meter)
     LEFT JOIN unnest(%(rolling_periods)s::text[], %(rolling_starts)s::timestamptz[])
         AS rolling (period, starts) USING (period)
 ), reached AS (
@@ -276,8 +277,8 @@ def decide_thresholds(cursor: psycopg.Cursor[Any], around: Fold) -> int:
     cursor.execute(_IN_FORCE, {name: [row[place] for row in ends] for place, name in enumerate(names)})
     cursor.execute("ANALYZE thresholds_in_force")
     amounts = list(_amounts(cursor))
-    names = ("amount_accounts", "amount_months", "amount_currencies", "amounts")
-    parameters = {name: [row[place] for row in amounts] for place, name in enumerate(names)}
+    of_amounts = ("amount_accounts", "amount_months", "amount_currencies", "amount_meters", "amounts")
+    parameters = {name: [row[place] for row in amounts] for place, name in enumerate(of_amounts)}
     of_all = {**rolling, "frontier": around.frontier, "versions": VERSIONS_OF_AN_EPOCH, "multiples": MAX_MULTIPLES}
     cursor.execute(_DECIDE, {**parameters, **of_all})
     changed = cursor.rowcount
@@ -287,17 +288,17 @@ def decide_thresholds(cursor: psycopg.Cursor[Any], around: Fold) -> int:
 
 def _amounts(
     cursor: psycopg.Cursor[Any], batch_accounts: int = BATCH_ACCOUNTS
-) -> Iterator[tuple[str, date, str, Decimal]]:
-    """What the usage of each account's month costs so far, where a limit of money is in force."""
+) -> Iterator[tuple[str, date, str, str, Decimal]]:
+    """What the usage of each account's month costs so far, of all meters and of each, where money is limited."""
     months = cursor.execute(_OF_MONEY).fetchall()
     if not months:
         return
     with cursor.connection.cursor(row_factory=dict_row) as rows:
         for month, accounts in months:
             for first in range(0, len(accounts), batch_accounts):
-                for total in read_usage_totals(rows, month, accounts[first : first + batch_accounts]):
-                    if total["currency"] is not None and total["amount"] is not None:
-                        yield total["account"], month, total["currency"], total["amount"]
+                spent = read_meter_amounts(rows, month, accounts[first : first + batch_accounts])
+                for (account, currency, meter), amount in spent.items():
+                    yield account, month, currency, meter, amount
 
 
 def _calendar(held_from: list[datetime | None] | None, timezones: list[str] | None) -> Calendar:

@@ -40,6 +40,7 @@ class ApiRoute(StrEnum):
     WEBHOOK_ENDPOINT = "/v1/webhook-endpoints/{endpoint}"
     WEBHOOK_ROTATE = "/v1/webhook-endpoints/{endpoint}/rotate"
     WEBHOOK_DELIVERIES = "/v1/webhook-endpoints/{endpoint}/deliveries"
+    WEBHOOK_ATTEMPTS = "/v1/webhook-endpoints/{endpoint}/deliveries/{number}/attempts"
     WEBHOOK_RESEND = "/v1/webhook-endpoints/{endpoint}/deliveries/{number}/resend"
     METERS = "/api/v1/meters"
     METER_QUERY = "/api/v1/meters/{slug}/query"

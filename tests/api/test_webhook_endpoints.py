@@ -22,6 +22,7 @@ from monitoring.metrics import ApiRoute
 from tests.api.serving import Answer, Server, serving, start_ingestion
 from tests.api.test_events_in import refused
 from tests.conftest import fresh_database
+from tests.database_rows import write
 from tests.waiting import wait_until
 from tests.webhooks.sending import hold, queue, rows
 from webhooks.event_types import OF_NO_ACCOUNT, EventType
@@ -181,6 +182,7 @@ def test_a_key_of_accounts_adds_sees_and_changes_endpoints_of_these_alone(
         for method, end, body in (
             *(("GET", "", None), ("PATCH", "", {"note": "mine"}), ("DELETE", "", None)),
             *(("POST", "/rotate", {}), ("GET", "/deliveries", None), ("POST", "/deliveries/1/resend", None)),
+            ("GET", "/deliveries/1/attempts", None),
         ):
             refused(call(server, acme, method, path + end, body), 404, "No endpoint of this name")
     assert rows(server.database, "SELECT * FROM webhook_endpoints ORDER BY 1") == before
@@ -227,6 +229,20 @@ def test_deliveries_are_listed_by_page_and_one_is_sent_again_with_its_id(server:
     (dead,) = call(server, operator, "GET", f"{path}?state=dead").json["data"]
     assert dead == found[1]
     sent = call(server, operator, "POST", f"{path}/{dead['number']}/resend")
+    attempt = {"attempted_at": "2026-11-01T00:00:00Z", "status": 500, "error": None, "duration_ms": 7}
+    write(
+        server.database,
+        "webhook_attempts",
+        *(
+            {**attempt, "number": dead["number"], "endpoint": made["endpoint"], "account": "globex", **later}
+            for later in ({"attempted_at": "2026-11-01T00:00:05Z", "status": None, "error": "timeout"}, {})
+        ),
+    )
+    log = call(server, operator, "GET", f"{path}/{dead['number']}/attempts").json["data"]
+    assert [(entry["status"], entry["error"]) for entry in log] == [(500, None), (None, "timeout")]
+    assert log[0] == attempt
+    assert call(server, operator, "GET", f"{path}/{found[0]['number']}/attempts").json == {"data": []}
+    refused(call(server, operator, "GET", f"{path}/999999/attempts"), 404, "No delivery")
     assert (sent.status, sent.json) == (202, {"data": {"endpoint": made["endpoint"], "number": dead["number"]}})
     (again,) = [row for row in call(server, operator, "GET", path).json["data"] if row["number"] == dead["number"]]
     assert (again["event_id"], again["state"], again["attempts"]) == (dead["event_id"], "waiting", 0)

@@ -223,6 +223,11 @@ PLANTED: dict[str, Callable[[str], None]] = {
         at, "catalog.limits", {"currency": "EUR", "plan": "p", "period": "P1M", "effective_from": NOW, "amount": 1}
     ),
     "accounts that share a month's total": with_pool,
+    "limits of what a meter costs": lambda at: write(
+        at,
+        "catalog.limits",
+        {"meter": "requests", "currency": "EUR", "plan": "p", "period": "P1M", "effective_from": NOW, "amount": 1},
+    ),
     "limits of a rolling period": lambda at: write(
         at,
         "catalog.limits",
