@@ -295,7 +295,7 @@ class Limit(Row):
     of one value of a dimension, as `{team: search}`. It applies from `effective_from` until the next of the same
     account or plan, meter or currency, model, value of a dimension, and period. `steps` are where webhooks are called
     beside the limit itself, and so is each of the first 100 multiples of `every`.
-    `quantity: null` or `amount: null` is no limit.
+    `quantity: null` or `amount: null` is no limit. Events of its thresholds have its `code`, which decides nothing.
     """
 
     account: Named = ""
@@ -309,6 +309,7 @@ class Limit(Row):
     amount: Annotated[str | None, BeforeValidator(limit_amount)] = None
     steps: Annotated[tuple[Annotated[str, BeforeValidator(limit_step)], ...], Field(max_length=MAX_STEPS)] = ()
     every: Annotated[str | None, BeforeValidator(limit_every)] = None
+    code: Named = ""
     effective_from: Instant
 
     @model_validator(mode="after")

@@ -127,22 +127,22 @@ WITH placed AS (
     ) AS ends USING (calendar, period, first_day)
 ), found AS (
     SELECT placed.account, placed.period, first_day, meter, currency, model, dimension, dimension_value, 1 AS place,
-           effective_from, coalesce(quantity, amount) AS maximum, steps, every
+           effective_from, coalesce(quantity, amount) AS maximum, steps, every, code
     FROM placed JOIN catalog.limits ON (limits.account, limits.period) = (placed.account, placed.period)
     WHERE limits.account <> '' AND dimension = '' AND effective_from < until
     UNION ALL
     SELECT placed.account, placed.period, first_day, meter, currency, model, dimension, dimension_value, 2,
-           effective_from, coalesce(quantity, amount), steps, every
+           effective_from, coalesce(quantity, amount), steps, every, code
     FROM placed JOIN catalog.limits ON (limits.plan, limits.period) = (placed.plan, placed.period)
     WHERE limits.plan <> '' AND dimension = '' AND effective_from < until
     UNION ALL
     SELECT placed.account, placed.period, first_day, meter, currency, model, dimension, dimension_value, 3,
-           effective_from, coalesce(quantity, amount), steps, every
+           effective_from, coalesce(quantity, amount), steps, every, code
     FROM placed JOIN catalog.limits ON limits.period = placed.period
     WHERE limits.account = '' AND limits.plan = '' AND dimension = '' AND effective_from < until
     UNION ALL
     SELECT placed.account, placed.period, first_day, limited.meter, currency, model, limited.dimension,
-           dimension_value, place, effective_from, quantity, steps, every
+           dimension_value, place, effective_from, quantity, steps, every, code
     FROM placed CROSS JOIN LATERAL (
         SELECT DISTINCT meter, dimension, value FROM usage_dimensions AS of
         WHERE (of.account, of.first_day, of.period) = (placed.account, placed.first_day, placed.period)
@@ -159,7 +159,7 @@ WITH placed AS (
     ) AS limited
 )
 SELECT DISTINCT ON (account, period, first_day, meter, currency, model, dimension, dimension_value)
-       account, period, first_day, meter, currency, model, dimension, dimension_value, maximum, steps, every
+       account, period, first_day, meter, currency, model, dimension, dimension_value, maximum, steps, every, code
 FROM found
 ORDER BY account, period, first_day, meter, currency, model, dimension, dimension_value, place, effective_from DESC
 """
@@ -170,7 +170,7 @@ SELECT first_day, array_agg(DISTINCT account) AS accounts FROM thresholds_in_for
 # A limit of 0 is no threshold: nothing reaches it, it holds from the beginning.
 _DECIDE = """
 WITH totals AS (
-    SELECT account, period, first_day, meter, currency, model, dimension, dimension_value, maximum, steps, every,
+    SELECT account, period, first_day, meter, currency, model, dimension, dimension_value, maximum, steps, every, code,
            coalesce(CASE
                WHEN currency <> '' THEN amount
                WHEN dimension <> '' THEN (
@@ -215,18 +215,18 @@ WITH totals AS (
 ), stored AS (
     SELECT DISTINCT ON (account, period, first_day, meter, currency, model, dimension, dimension_value, threshold)
            account, period, first_day, meter, currency, model, dimension, dimension_value, threshold, version,
-           is_crossed
+           is_crossed, rule
     FROM threshold_periods JOIN threshold_changes USING (account, period, first_day)
     ORDER BY account, period, first_day, meter, currency, model, dimension, dimension_value, threshold, version DESC
 )
 INSERT INTO threshold_changes (
     account, period, first_day, meter, currency, model, dimension, dimension_value, threshold, version, is_crossed,
-    used, frontier
+    used, frontier, rule
 )
 SELECT account, period, first_day, meter, currency, model, dimension, dimension_value, trim_scale(threshold),
        -- Odd: crossed.
        1 + greatest(coalesce(version, 0), (epoch - 1) * %(versions)s + CASE WHEN is_reached THEN 0 ELSE 1 END),
-       coalesce(is_reached, false), trim_scale(used), %(frontier)s
+       coalesce(is_reached, false), trim_scale(used), %(frontier)s, coalesce(code, rule, '')
 FROM reached FULL JOIN stored
 USING (account, period, first_day, meter, currency, model, dimension, dimension_value, threshold)
 LEFT JOIN totals USING (account, period, first_day, meter, currency, model, dimension, dimension_value)

@@ -456,7 +456,7 @@ def test_events_of_crossed_and_retracted_thresholds_are_queued_once_with_the_row
 ) -> None:
     types = ["weir.threshold.crossed", "weir.threshold.retracted"]
     added = add_endpoint(database, "https://example.com", [EventType(name) for name in types])
-    declare(database, limit("2", account="acme"))
+    declare(database, {**limit("2", account="acme"), "code": "guard"})
     with connection.transaction(force_rollback=True):
         bill(connection, [used(1), used(2)])
     assert rows_of(connection, "SELECT * FROM webhook_events") == []
@@ -480,11 +480,15 @@ def test_events_of_crossed_and_retracted_thresholds_are_queued_once_with_the_row
             "value": value,
             "version": version,
             "frontier": None,
+            "rule": "guard",
         }
         for value, version in (("2", 1), ("1", 2))
     ]
+    edit(connection, "DELETE FROM threshold_changes WHERE version = 2; DELETE FROM catalog.limits")
+    bill(connection, [])
+    assert changes(connection)[-1]["rule"] == "guard", "also where no limit counts it any more"
     queue(database)
-    assert states(database) == {"waiting": 2}
+    assert set(states(database)) == {"waiting"}
 
 
 def test_a_receiver_gets_the_thresholds_of_an_account_in_the_order_in_which_they_were_crossed(

@@ -276,6 +276,10 @@ LOSSES = (
         """,
     ),
     Loss(
+        "0146",
+        "SELECT format('the codes of %s limits', count(*)) FROM catalog.limits WHERE code <> '' HAVING count(*) > 0",
+    ),
+    Loss(
         "0134",
         """
         SELECT format('%s changes of thresholds of a dimension: the next upgrade with such a limit decides them again, '
