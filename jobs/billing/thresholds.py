@@ -164,7 +164,8 @@ FROM found
 ORDER BY account, period, first_day, meter, currency, model, dimension, dimension_value, place, effective_from DESC
 """
 _OF_MONEY = """
-SELECT first_day, array_agg(DISTINCT account) AS accounts FROM thresholds_in_force WHERE currency <> '' GROUP BY 1
+SELECT first_day, array_agg(DISTINCT account) AS accounts, array_agg(DISTINCT meter) AS meters
+FROM thresholds_in_force WHERE currency <> '' GROUP BY first_day
 """
 
 # A limit of 0 is no threshold: nothing reaches it, it holds from the beginning.
@@ -289,16 +290,17 @@ def decide_thresholds(cursor: psycopg.Cursor[Any], around: Fold) -> int:
 def _amounts(
     cursor: psycopg.Cursor[Any], batch_accounts: int = BATCH_ACCOUNTS
 ) -> Iterator[tuple[str, date, str, str, Decimal]]:
-    """What the usage of each account's month costs so far, of all meters and of each, where money is limited."""
+    """What the usage of each account's month costs so far, where money is limited: of all meters, and of limited ones."""
     months = cursor.execute(_OF_MONEY).fetchall()
     if not months:
         return
     with cursor.connection.cursor(row_factory=dict_row) as rows:
-        for month, accounts in months:
+        for month, accounts, meters in months:
             for first in range(0, len(accounts), batch_accounts):
                 spent = read_meter_amounts(rows, month, accounts[first : first + batch_accounts])
                 for (account, currency, meter), amount in spent.items():
-                    yield account, month, currency, meter, amount
+                    if meter in meters:
+                        yield account, month, currency, meter, amount
 
 
 def _calendar(held_from: list[datetime | None] | None, timezones: list[str] | None) -> Calendar:

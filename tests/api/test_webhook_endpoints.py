@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Iterator
 from typing import Any
@@ -12,6 +13,7 @@ import pytest
 from jsonschema import Draft202012Validator
 from psycopg.conninfo import make_conninfo
 from psycopg.rows import dict_row
+from standardwebhooks.webhooks import Webhook, WebhookVerificationError
 
 from api import key_store
 from api.openapi import document
@@ -24,7 +26,8 @@ from tests.api.test_events_in import refused
 from tests.conftest import fresh_database
 from tests.database_rows import write
 from tests.waiting import wait_until
-from tests.webhooks.sending import hold, queue, rows
+from tests.webhooks.receiver import Call, Receiver
+from tests.webhooks.sending import hold, now_clock, queue, rows, send_all
 from webhooks.event_types import OF_NO_ACCOUNT, EventType
 from webhooks.outcomes import State
 from webhooks.signing import kind_of
@@ -131,6 +134,27 @@ def test_a_secret_is_shown_once_and_never_the_private_one(server: Server, operat
     assert len(secrets) == 2
     assert not any(secret in text for secret in secrets for text in (*shown, rotated.body.decode()))
     assert not any("whpk_" in text for text in shown)
+
+
+def test_a_receiver_verifies_calls_with_what_the_answers_showed(server: Server, operator: str) -> None:
+    """Also during a rotation, with the secret before and with the new one."""
+    made = added(server, operator, events=["weir.straggler.held"])
+    path = f"{ALL}/{made['endpoint']}"
+    rotated = call(server, operator, "POST", f"{path}/rotate", {}).json["data"]
+
+    async def delivered() -> list[Call]:
+        async with Receiver().serving() as receiver:
+            rows(server.database, "UPDATE webhook_endpoints SET url = %s RETURNING 1", receiver.url)
+            hold(server.database, ["acme"])
+            await send_all(server.database, now_clock())
+        return receiver.taken
+
+    (sent,) = asyncio.run(delivered())
+    # The clock of the sender is a minute ahead, within the tolerance of a receiver.
+    for secret in (made["verifies_with"], rotated["verifies_with"]):
+        assert Webhook(secret).verify(sent.body, sent.headers)
+    with pytest.raises(WebhookVerificationError):
+        Webhook(made["verifies_with"]).verify(sent.body + b" ", sent.headers)
 
 
 def test_slack_keeps_its_url_secret_and_mail_has_no_secret(server: Server, operator: str) -> None:
