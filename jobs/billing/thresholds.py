@@ -290,7 +290,7 @@ def decide_thresholds(cursor: psycopg.Cursor[Any], around: Fold) -> int:
 def _amounts(
     cursor: psycopg.Cursor[Any], batch_accounts: int = BATCH_ACCOUNTS
 ) -> Iterator[tuple[str, date, str, str, Decimal]]:
-    """What the usage of each account's month costs so far, where money is limited: of all meters, and of limited ones."""
+    """What the usage of each account's month costs so far, of all meters (empty) and of each, where that is limited."""
     months = cursor.execute(_OF_MONEY).fetchall()
     if not months:
         return
