@@ -8,6 +8,7 @@ from alembic import op
 revision = "0146"
 down_revision = "0144"
 is_expansion = True
+widened_checks = ("limit_of_a_meter_or_a_currency", "quantity_of_a_meter", "model_of_a_meter", "dimension_of_a_meter")
 
 VERSIONS = "jobs.runtime.postgres.migrations.versions"
 WEBHOOKS: Any = import_module(f"{VERSIONS}.0092_webhook_outbox")
