@@ -22,6 +22,7 @@ from api.read_routes import query_routes
 from api.readiness import keep_reporting, waits_for
 from api.request_metrics import PATH_ENDS, RequestMetrics, count_events
 from api.traces import refuse_others, traces
+from api.webhook_endpoints import endpoint_routes
 from metering.api_keys import Scope
 from monitoring.metrics import ApiRoute
 
@@ -50,13 +51,10 @@ def application(services: Services) -> Starlette:
                 with suppress(asyncio.CancelledError):
                     await task
             services.database.close()
-            for reader in (services.reader, services.explaining):
-                if reader is not None:
-                    reader.close()
-            if services.streams is not None:
-                services.streams.close()
-            if services.tables is not None:
-                services.tables.close()
+            opened = (services.reader, services.explaining, services.streams, services.tables, services.endpoints)
+            for service in opened:
+                if service is not None:
+                    service.close()
             await asyncio.to_thread(services.producer.close)
 
     def route(path: str, endpoint: Callable[[Request, Services], Any]) -> Route:
@@ -79,6 +77,7 @@ def application(services: Services) -> Starlette:
             *(route(path + end, endpoint) for path, endpoint in POSTED.items() for end in PATH_ENDS),
             *(route(path, refuse_others) for path in OTHER_SIGNALS),
             *query_routes(services),
+            *(() if services.endpoints is None else endpoint_routes(services, services.endpoints)),
             Route(LIVE, live),
             Route(READY, ready),
         ],

@@ -50,9 +50,11 @@ class _Feature:
     value: str
 
     def counts_under(self, limit: LimitUse) -> bool:
-        """One of money is of every feature: all of them cost. One of all models is of each, and so one of all usage."""
+        """One of money is of every feature, as all of them cost, or of its meter. One of all models is of each, and so
+        one of all usage.
+        """
         if limit.currency:
-            return True
+            return limit.meter in ("", self.meter)
         of_value = (limit.dimension, limit.dimension_value) in (("", ""), (self.dimension, self.value))
         return limit.meter == self.meter and limit.model in ("", self.model) and of_value
 
@@ -172,7 +174,7 @@ def _access(found: _Found, name: str, feature: str, frontier: datetime | None) -
         return _denied(Denied.UNKNOWN, "Billing has not started, so it is not known how much was used.")
     for limit in limits:
         if limit.maximum is not None and limit.used >= limit.maximum:
-            which, verb = "the" if rolling_hours(limit.period) else "this", "used" if limit.meter else "spent"
+            which, verb = "the" if rolling_hours(limit.period) else "this", "spent" if limit.currency else "used"
             used = f"{text_of(limit.used)} of {text_of(limit.maximum)} {_name(limit)} are {verb}"
             return _denied(Denied.USAGE_LIMIT_REACHED, f"{used} in {which} {period_words(limit.period)}.")
     if uncertain := [_more(limit) for limit in limits if limit.other]:
@@ -202,7 +204,8 @@ def _more(limit: LimitUse) -> str:
 def _name(limit: LimitUse) -> str:
     of_model = f" of {limit.model}" if limit.model else ""
     of_value = f" of {limit.dimension} {limit.dimension_value}" if limit.dimension else ""
-    return f"{limit.meter or limit.currency}{of_model}{of_value}"
+    what = f"{limit.currency} of {limit.meter}" if limit.currency and limit.meter else limit.meter or limit.currency
+    return f"{what}{of_model}{of_value}"
 
 
 def _denied(code: Denied, message: str) -> dict[str, Any]:

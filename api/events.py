@@ -16,6 +16,7 @@ from api.bodies import MAX_BODY_BYTES, events_in, read_body
 from api.body_budget import BodyBudget
 from api.database_poll import DatabasePoll
 from api.elements import Element, members_of
+from api.endpoint_store import EndpointStore
 from api.ingestion_lag import MAX_LAG_SECONDS, refuse_lag
 from api.issuer_keys import IssuerKeys
 from api.problems import Problem, unavailable
@@ -60,6 +61,8 @@ class Services:
     """None: the tables cannot be read here, only the database."""
     streams: WindowStreams | None = None
     """None: changes of windows are not streamed."""
+    endpoints: EndpointStore | None = None
+    """None: endpoints of webhooks are not managed here."""
     issuer: IssuerKeys | None = None
     """None: only API keys are taken, and no tokens of an identity provider."""
     parsing: asyncio.Lock = field(default_factory=asyncio.Lock)

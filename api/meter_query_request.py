@@ -140,7 +140,7 @@ async def body_of(request: Request, members: Collection[str]) -> dict[str, Any]:
     except (ValueError, RecursionError):
         given = None
     if not isinstance(given, dict):
-        raise Problem(HTTPStatus.BAD_REQUEST, "Send a JSON object; {} asks for the total.")
+        raise Problem(HTTPStatus.BAD_REQUEST, "Send a JSON object; {} has no member.")
     if unknown := sorted(set(given) - set(members)):
         raise bad_request(f"/{unknown[0]}", f"There is no such member; there are {', '.join(members)}.", "body")
     return given

@@ -25,6 +25,7 @@ from api import (
     window_stream,
 )
 from api.answers import JSON, to_json
+from api.endpoint_schemas import endpoint_paths
 from api.events import Services, authorized
 from api.openapi_schemas import (
     ACCESS_ANSWER,
@@ -221,6 +222,7 @@ def document() -> Schema:
     paths[ApiRoute.METER_QUERY_V3.value] = {"post": _posted_query_v3()}
     paths[ApiRoute.CORRECTIONS_ACK.value] = {"post": _acknowledgement()}
     paths[ApiRoute.ENTITLEMENT_ACCESS.value] = {"post": _entitlement_access()}
+    paths |= endpoint_paths()
     for route, (summary, status, types, taken) in _POSTS.items():
         schema = OBJECT if route is ApiRoute.TRACES else _EVENTS
         body = {"required": True, "content": {name: {"schema": schema} for name in types}}

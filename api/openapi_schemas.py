@@ -236,6 +236,7 @@ THRESHOLD = _row(
         "used": or_null(DECIMAL),
         "changed_at": INSTANT,
         "frontier": or_null(INSTANT),
+        "rule": or_null(TEXT),
     }
 )
 WATCH = _row(

@@ -54,6 +54,10 @@ _METHODS = {
     ApiRoute.PORTAL_TOKENS: ("POST",),
     ApiRoute.PORTAL_INVALIDATE: ("POST",),
     ApiRoute.CORRECTIONS_ACK: ("POST",),
+    ApiRoute.WEBHOOK_ENDPOINTS: ("GET", "POST"),
+    ApiRoute.WEBHOOK_ENDPOINT: ("GET", "PATCH", "DELETE"),
+    ApiRoute.WEBHOOK_ROTATE: ("POST",),
+    ApiRoute.WEBHOOK_RESEND: ("POST",),
 }
 
 

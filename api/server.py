@@ -11,6 +11,7 @@ import uvicorn
 from api.app import application
 from api.bearer_tokens import TokenIssuer
 from api.database_poll import DatabasePoll
+from api.endpoint_store import EndpointStore
 from api.events import ACCOUNT_ATTRIBUTE, Services
 from api.ingestion_lag import MAX_LAG_SECONDS
 from api.issuer_keys import IssuerKeys
@@ -91,6 +92,7 @@ def services_of(environment: Mapping[str, str], server_name: str) -> Services:
         reader=AccountReader(postgres_url),
         explaining=AccountReader(postgres_url, sessions=MAX_EXPLANATIONS, max_waiting=MAX_WAITING_EXPLANATIONS),
         tables=StoredTables(tables.rstrip("/"), environment[KAFKA_VARIABLE]) if tables else None,
+        endpoints=EndpointStore(postgres_url),
         streams=WindowStreams.of(kafka, database, clock),
         account_attribute=environment.get(ACCOUNT_ATTRIBUTE_VARIABLE) or ACCOUNT_ATTRIBUTE,
     )

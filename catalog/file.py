@@ -288,12 +288,14 @@ class CatalogRow(Row):
 class Limit(Row):
     """How much of a meter, or of money in a currency, may be used in a day or month of an account's own calendar.
 
+    With both, how much money the usage of the meter may cost.
+
     Or how much of a meter in the last whole hours of UTC, such as PT24H.
     It is of an account, of each account of a plan, or (`account: "*"`) of each account; of all usage, of one model, or
     of one value of a dimension, as `{team: search}`. It applies from `effective_from` until the next of the same
     account or plan, meter or currency, model, value of a dimension, and period. `steps` are where webhooks are called
     beside the limit itself, and so is each of the first 100 multiples of `every`.
-    `quantity: null` or `amount: null` is no limit.
+    `quantity: null` or `amount: null` is no limit. Events of its thresholds have its `code`, which decides nothing.
     """
 
     account: Named = ""
@@ -307,13 +309,14 @@ class Limit(Row):
     amount: Annotated[str | None, BeforeValidator(limit_amount)] = None
     steps: Annotated[tuple[Annotated[str, BeforeValidator(limit_step)], ...], Field(max_length=MAX_STEPS)] = ()
     every: Annotated[str | None, BeforeValidator(limit_every)] = None
+    code: Named = ""
     effective_from: Instant
 
     @model_validator(mode="after")
     def _is_of_one(self) -> Limit:
         if bool(self.account) is bool(self.plan):
             raise ValueError("must be of an account or of a plan")
-        if bool(self.meter) is bool(self.currency):
+        if not self.meter and not self.currency:
             raise ValueError("must be of a meter or of a currency")
         if self.currency and self.period != "P1M":
             raise ValueError("of a currency must have period P1M: a month's total says what tiers cost")
@@ -327,7 +330,7 @@ class Limit(Row):
             )
         own, other = ("amount", "quantity") if self.currency else ("quantity", "amount")
         if other in self.model_fields_set:
-            raise ValueError(f"must have {own}, not {other}: it is of {self.meter or self.currency}")
+            raise ValueError(f"must have {own}, not {other}: it is of {self.currency or self.meter}")
         if not self.steps and not self.every and own not in self.model_fields_set:
             raise ValueError(f"must have {own} (null ends a limit), steps or every")
         if self.maximum is None and any(step.endswith("%") for step in (*self.steps, self.every or "")):
@@ -537,7 +540,8 @@ def _doubles(catalog: CatalogFile) -> list[str]:
         "plan_terms": [f"{row.plan}, {row.currency}, {row.effective_from}" for row in catalog.plan_terms],
         # An account may have the name of a plan.
         "limits": [
-            f"{row.account or row.plan}, {row.meter or row.currency}, {row.period}, {row.effective_from}"
+            f"{row.account or row.plan}, {' '.join(filter(None, (row.meter, row.currency)))}, {row.period}, "
+            f"{row.effective_from}"
             f"{f' of {row.model}' * bool(row.model)}"
             f"{' of ' + ' '.join(row.dimension) if row.dimension else ''}"
             f"{' of a plan' * bool(row.plan)}{' of money' * bool(row.currency)}"

@@ -13,19 +13,21 @@ from catalog.file import CatalogFile
 _STORED = """
     INSERT INTO catalog.limits AS t (
         account, plan, meter, currency, model, dimension, dimension_value, period, effective_from, quantity, amount,
-        steps, every
+        steps, every, code
     )
     SELECT account, plan, meter, currency, model, dimension, dimension_value, period, effective_from, quantity, amount,
-           steps, every
+           steps, every, code
     FROM jsonb_to_recordset(%s) AS f (
         account text, plan text, meter text, currency text, model text, dimension text, dimension_value text,
-        period text, effective_from timestamptz, quantity numeric, amount numeric, steps numeric[], every numeric
+        period text, effective_from timestamptz, quantity numeric, amount numeric, steps numeric[], every numeric,
+        code text
     )
     ORDER BY account, plan, meter, currency, model, dimension, dimension_value, period, effective_from
     ON CONFLICT (account, plan, meter, currency, model, dimension, dimension_value, period, effective_from)
-    DO UPDATE SET quantity = excluded.quantity, amount = excluded.amount, steps = excluded.steps, every = excluded.every
-        WHERE (t.quantity, t.amount, t.steps, t.every)
-            IS DISTINCT FROM (excluded.quantity, excluded.amount, excluded.steps, excluded.every)
+    DO UPDATE SET quantity = excluded.quantity, amount = excluded.amount, steps = excluded.steps,
+                  every = excluded.every, code = excluded.code
+        WHERE (t.quantity, t.amount, t.steps, t.every, t.code)
+            IS DISTINCT FROM (excluded.quantity, excluded.amount, excluded.steps, excluded.every, excluded.code)
     RETURNING CASE WHEN xmax = 0 THEN 'c' ELSE 'u' END AS op
 """
 

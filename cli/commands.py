@@ -207,7 +207,7 @@ ENTRIES = (
         "webhooks",
         Panel.CHANGE,
         "cli.webhooks",
-        "Add, list, rotate, disable, enable and remove endpoints; list deliveries, and send them again.",
+        "Add, list, change, rotate, disable, enable and remove endpoints; list deliveries, and send them again.",
     ),
     Entry(
         "stragglers",

@@ -60,7 +60,8 @@ def _keys() -> None:
 def create(
     *,
     scope: Annotated[
-        list[Scope], typer.Option("--scope", help="What it may be used for: ingest, read, portal. May be repeated.")
+        list[Scope],
+        typer.Option("--scope", help="What it may be used for: ingest, read, portal, webhooks. May be repeated."),
     ],
     account: Annotated[
         list[str] | None,

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
 from datetime import timedelta
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,7 +14,7 @@ import typer
 from cli.author import ByOption, author
 from cli.options import DEFAULT_DATA_DIR, DataDir
 from cli.output import Format, FormatOption, LimitOption, print_rows
-from webhooks.event_types import OF_NO_ACCOUNT, EventType
+from webhooks.event_types import EventType
 from webhooks.kinds import Kind
 from webhooks.outcomes import State
 
@@ -20,7 +23,7 @@ if TYPE_CHECKING:
 
 webhooks = typer.Typer(
     no_args_is_help=True,
-    help="Add, list, rotate, disable, enable and remove endpoints; list deliveries, and send them again.",
+    help="Add, list, change, rotate, disable, enable and remove endpoints; list deliveries, and send them again.",
 )
 EndpointArgument = Annotated[
     str, typer.Argument(metavar="ENDPOINT", help="The endpoint, as `weir webhooks list` has it.")
@@ -29,10 +32,20 @@ AllowPrivateOption = Annotated[
     bool, typer.Option("--allow-private", help="Private addresses and plain HTTP may be called: for tests.")
 ]
 
+OPTIONS = {
+    "url": "URL",
+    "kind": "--kind",
+    "events": "--event",
+    "accounts": "--account",
+    "note": "--note",
+    "signature": "--asymmetric",
+}
+"""By the field of `NewEndpoint` that is refused."""
+
 
 @webhooks.callback()
 def _webhooks() -> None:
-    """Add, list, rotate, disable, enable and remove endpoints; list deliveries, and send them again."""
+    """Add, list, change, rotate, disable, enable and remove endpoints; list deliveries, and send them again."""
 
 
 @webhooks.command()
@@ -73,38 +86,22 @@ def add(
     Slack verifies nothing: its URL is the secret, and no command shows it. Mail needs a server (`WEIR_SMTP_URL`).
     """
     from deployment.stack import running_deployment
-    from webhooks.addresses import AddressRefused, checked_url
     from webhooks.endpoints import add as add_endpoint
-    from webhooks.mail import is_mail_address
+    from webhooks.new_endpoint import NewEndpoint
     from webhooks.signing import Signature
-    from webhooks.slack import is_of_slack
 
-    accounts = _texts(account, "--account")
-    if accounts and event and OF_NO_ACCOUNT.issuperset(event):
-        raise typer.BadParameter("These events are of no account: leave --account out, or nothing is ever sent.")
     notes = _texts(None if note is None else [note], "--note")
-    if asymmetric and kind is not Kind.WEBHOOK:
-        raise typer.BadParameter(f"--asymmetric is for webhooks: calls of kind {kind} are not signed.")
-    if url == "-":
-        url = typer.get_text_stream("stdin").readline().strip()
-    try:
-        checked = url if kind is Kind.MAIL else str(checked_url(url, allows_private=allow_private))
-    except AddressRefused as problem:
-        raise typer.BadParameter(f"{problem}.") from problem
-    if kind is Kind.MAIL and not is_mail_address(url):
-        raise typer.BadParameter(f"{url!r} must be one address of mail, such as ops@example.com.")
-    if kind is Kind.WEBHOOK and is_of_slack(checked):
-        raise typer.BadParameter("Slack takes messages alone: add --kind slack, which also keeps its URL secret.")
-    made = add_endpoint(
-        running_deployment(data_dir).postgres_url,
-        checked,
+    wanted = NewEndpoint(
+        _url(url),
+        kind,
         list(dict.fromkeys(event or EventType)),
-        author(by),
-        accounts=accounts,
-        note=notes[0] if notes else None,
-        signature=Signature.V1A if asymmetric else Signature.V1,
-        kind=kind,
+        _texts(account, "--account"),
+        notes[0] if notes else None,
+        Signature.V1A if asymmetric else Signature.V1,
     )
+    with _refused_as_option():
+        wanted = wanted.checked(allows_private=allow_private)
+    made = add_endpoint(running_deployment(data_dir).postgres_url, by=author(by), **asdict(wanted))
     _print_secret(made, form)
 
 
@@ -121,6 +118,38 @@ def list_(*, form: FormatOption = Format.TABLE, data_dir: DataDir = DEFAULT_DATA
     for row in rows:
         row |= {name: ", ".join(row[name]) or None for name in ("events", "accounts")}
     print_rows(rows, COLUMNS, form)
+
+
+@webhooks.command()
+def change(
+    endpoint: EndpointArgument,
+    *,
+    url: Annotated[
+        str | None, typer.Option(metavar="URL", help="Where events are posted from now on, also those that wait.")
+    ] = None,
+    event: Annotated[
+        list[EventType] | None,
+        typer.Option("--event", help="All types of events that it receives from now on; may be repeated."),
+    ] = None,
+    note: Annotated[str | None, typer.Option(help="What it is for; an empty text removes the note.")] = None,
+    allow_private: AllowPrivateOption = False,
+    by: ByOption = None,
+    data_dir: DataDir = DEFAULT_DATA_DIR,
+) -> None:
+    """Change where an endpoint is called, about what, and its note. Its accounts stay: add another for others."""
+    from deployment.stack import running_deployment
+    from webhooks.changing import Change
+    from webhooks.changing import change as change_endpoint
+
+    if url is None and not event and note is None:
+        raise typer.BadParameter("give --url, --event or --note.")
+    notes = _texts([note], "--note") if note else [note]
+    wanted = Change(None if url is None else _url(url), list(dict.fromkeys(event)) if event else None, notes[0])
+    with _refused_as_option():
+        change_endpoint(
+            running_deployment(data_dir).postgres_url, endpoint, author(by), wanted, allows_private=allow_private
+        )
+    typer.echo(f"{endpoint} is changed.")
 
 
 @webhooks.command()
@@ -202,6 +231,22 @@ def deliveries(
 
 
 @webhooks.command()
+def attempts(
+    endpoint: EndpointArgument,
+    number: Annotated[int, typer.Argument(metavar="NUMBER", help="The delivery, by number.")],
+    *,
+    form: FormatOption = Format.TABLE,
+    data_dir: DataDir = DEFAULT_DATA_DIR,
+) -> None:
+    """List every attempt of a delivery, the first one first: status or the error, and its duration."""
+    from deployment.stack import running_deployment
+    from webhooks.delivery_log import COLUMNS
+    from webhooks.delivery_log import attempts as listed_attempts
+
+    print_rows(listed_attempts(running_deployment(data_dir).postgres_url, endpoint, number), COLUMNS, form)
+
+
+@webhooks.command()
 def resend(
     endpoint: EndpointArgument,
     number: Annotated[list[int] | None, typer.Argument(metavar="NUMBER", help="Deliveries, by number.")] = None,
@@ -237,6 +282,21 @@ def _print_secret(made: NewSecret, form: Format) -> None:
         return
     typer.echo(made.verifies_with)
     typer.echo(f"The receiver of {made.endpoint} verifies calls with it. It is not shown again.", err=True)
+
+
+def _url(given: str) -> str:
+    return typer.get_text_stream("stdin").readline().strip() if given == "-" else given
+
+
+@contextmanager
+def _refused_as_option() -> Iterator[None]:
+    """Raises `typer.BadParameter`, which names the option, for EndpointRefused."""
+    from webhooks.new_endpoint import EndpointRefused
+
+    try:
+        yield
+    except EndpointRefused as refused:
+        raise typer.BadParameter(str(refused), param_hint=OPTIONS.get(refused.field)) from refused
 
 
 def _texts(given: list[str] | None, option: str) -> list[str]:

@@ -16,6 +16,10 @@ from jobs.runtime.unreachable import database_sentence, kafka_sentence, place
 NO_SCHEMA = (psycopg.errors.UndefinedTable, psycopg.errors.UndefinedColumn, psycopg.errors.InvalidSchemaName)
 
 
+class NotOwner(CannotRun):
+    """The role may not do this in the database."""
+
+
 @contextmanager
 def asking_database(url: str) -> Iterator[None]:
     """Raises CannotRun for a database that does not answer, does not let us in, or has not this version's schema."""
@@ -27,7 +31,7 @@ def asking_database(url: str) -> Iterator[None]:
             "`helm upgrade` bring it up to date, and `python -m jobs migrate` alone."
         ) from None
     except psycopg.errors.InsufficientPrivilege as error:
-        raise CannotRun(
+        raise NotOwner(
             f"The database at {place(url)} refuses ({first_line(error)}): WEIR_POSTGRES_URL must name the role that "
             "owns Weir's tables."
         ) from None

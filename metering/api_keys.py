@@ -26,6 +26,8 @@ class Scope(StrEnum):
     """Ask for usage and bills."""
     PORTAL = "portal"
     """Make tokens with which customers read their own usage."""
+    WEBHOOKS = "webhooks"
+    """Choose where events are sent: add, change and remove endpoints of webhooks."""
 
 
 @dataclass(frozen=True)

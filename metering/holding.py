@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from decimal import Decimal
 
@@ -20,13 +21,22 @@ class Hold:
     """In the currency of the usage. Unpriced usage may be worth anything, so it is above."""
     above_age: timedelta | None = None
     """Counted from the end of the window."""
+    above_amount_by_currency: Mapping[str, Decimal] = field(default_factory=dict)
+    """By currency; `above_amount` is that of all others. Without it nothing is known to be little in these."""
 
-    def holds(self, amount: Decimal | None, age: timedelta) -> bool:
+    @property
+    def has_limit(self) -> bool:
+        """Whether not all stragglers wait."""
+        return (self.above_amount, self.above_age) != (None, None) or bool(self.above_amount_by_currency)
+
+    def holds(self, amount: Decimal | None, age: timedelta, currency: str | None = None) -> bool:
         """Whether a straggler of this signed amount (None: no price) and age waits."""
-        if self.above_amount is None and self.above_age is None:
+        if not self.has_limit or (self.above_age is not None and age > self.above_age):
             return True
-        is_large = self.above_amount is not None and (amount is None or abs(amount) > self.above_amount)
-        return is_large or (self.above_age is not None and age > self.above_age)
+        above = self.above_amount_by_currency.get(currency or "", self.above_amount)
+        if above is None:
+            return bool(self.above_amount_by_currency)
+        return amount is None or abs(amount) > above
 
     def until(self, received_at: datetime) -> datetime:
         """The deadline: a decision counts if it was received before it, and F ends the wait at it."""

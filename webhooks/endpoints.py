@@ -13,7 +13,7 @@ import psycopg
 from psycopg.rows import dict_row
 
 from deployment.asking import asking_database
-from deployment.errors import CannotRun
+from webhooks.endpoint_errors import IsDisabled, NoDelivery, SignsNothing, TooManyEndpoints, no_endpoint
 from webhooks.event_types import EventType
 from webhooks.kinds import Kind
 from webhooks.outcomes import State
@@ -34,7 +34,7 @@ SELECT endpoint, number, account, 'waiting' AS state, 0 AS attempts, made_at AS 
 FROM webhook_events CROSS JOIN unnest(endpoints) AS endpoint
 WHERE number > (SELECT queued_to FROM webhook_position)
 """
-_ALL = f"""
+ALL_DELIVERIES = f"""
 SELECT endpoint, number, account, state, attempts, next_attempt_at FROM webhook_deliveries UNION ALL {_NOT_MADE}
 """
 # Each part has an index of its own: what was delivered is not read.
@@ -60,11 +60,17 @@ FROM webhook_endpoints LEFT JOIN (
     SELECT endpoint, sum(deliveries)::bigint AS removed FROM webhook_removals
     WHERE state <> 'delivered' GROUP BY endpoint
 ) AS unsent USING (endpoint)
+WHERE %(endpoint)s::text IS NULL OR endpoint = %(endpoint)s
 ORDER BY created_at, endpoint
 """
 _INSERT = """
 INSERT INTO webhook_endpoints (endpoint, kind, url, events, accounts, note, changed_by)
 VALUES (%(endpoint)s, %(kind)s, %(url)s, %(events)s, %(accounts)s, %(note)s, %(by)s)
+"""
+# Two that are added at once would not see each other.
+_COUNT_ALONE = "SELECT pg_advisory_xact_lock(hashtextextended('weir webhook endpoints of ' || current_schema(), 0))"
+_COUNT = """
+SELECT count(*) AS count FROM webhook_endpoints WHERE accounts && %(accounts)s
 """
 _INSERT_SECRET = "INSERT INTO webhook_secrets (endpoint, secret, created_by) VALUES (%s, %s, %s)"
 _NEWEST_SECRET = """
@@ -74,6 +80,7 @@ _EXPIRE = """
 UPDATE webhook_secrets SET expires_at = least(expires_at, clock_timestamp() + %s) WHERE endpoint = %s
 """
 _FORGET = "DELETE FROM webhook_secrets WHERE endpoint = %s AND expires_at <= clock_timestamp()"
+_ACCOUNTS = "SELECT accounts FROM webhook_endpoints WHERE endpoint = %s"
 _KIND = "SELECT kind FROM webhook_endpoints WHERE endpoint = %s"
 _IS_DISABLED = "SELECT disabled_at IS NOT NULL AS is_disabled FROM webhook_endpoints WHERE endpoint = %s"
 # Not FOR UPDATE: the sender, which makes deliveries for the endpoint, keeps its key, and neither waits for the other.
@@ -95,7 +102,7 @@ _DELIVERIES = f"""
 SELECT endpoint, number, event_id, type, d.account, made_at, state, d.attempts,
        CASE WHEN state = 'waiting' THEN next_attempt_at END AS next_attempt_at,
        last.attempted_at AS last_attempt_at, last.status AS last_status, last.error AS last_error
-FROM ({_ALL}) AS d JOIN webhook_events USING (number) LEFT JOIN LATERAL (
+FROM ({ALL_DELIVERIES}) AS d JOIN webhook_events USING (number) LEFT JOIN LATERAL (
     SELECT attempted_at, status, error FROM webhook_attempts AS a
     WHERE (a.number, a.endpoint) = (d.number, d.endpoint) ORDER BY attempted_at DESC LIMIT 1
 ) AS last ON true
@@ -147,31 +154,57 @@ def add(
     note: str | None = None,
     signature: Signature = Signature.V1,
     kind: Kind = Kind.WEBHOOK,
+    max_endpoints: int | None = None,
 ) -> NewSecret:
-    """Store an endpoint, which is called about these events of these accounts; none means all. Raises CannotRun."""
+    """Store an endpoint, which is called about these events of these accounts; none means all.
+
+    Raises CannotRun; TooManyEndpoints where these accounts have `max_endpoints` already.
+    """
     endpoint, secret = f"we_{secrets.token_hex(6)}", new_secret(signature)
     if kind is Kind.SLACK:
         url, secret = shown_url(url), url
-    values = {"endpoint": endpoint, "kind": kind, "url": url, "events": [str(event) for event in events], "by": by}
-    with _connected(postgres_url) as database:
-        database.execute(_INSERT, {**values, "accounts": list(accounts), "note": note})
+    values: dict[str, Any] = {"endpoint": endpoint, "kind": kind, "url": url, "accounts": list(accounts), "note": note}
+    values |= {"events": [str(event) for event in events], "by": by}
+    with connected(postgres_url) as database:
+        if max_endpoints is not None:
+            database.execute(_COUNT_ALONE)
+            row = database.execute(_COUNT, values).fetchone()
+            if row and row["count"] >= max_endpoints:
+                raise TooManyEndpoints(f"There are {max_endpoints} endpoints already: remove one.")
+        database.execute(_INSERT, values)
         if kind is not Kind.MAIL:
             database.execute(_INSERT_SECRET, [endpoint, secret, by])
     return NewSecret(endpoint, receivers_part(secret) if kind is Kind.WEBHOOK else "")
 
 
-def listed(postgres_url: str) -> list[dict[str, Any]]:
-    """All endpoints with the keys COLUMNS, the oldest first, without their secrets. Raises CannotRun."""
-    with _connected(postgres_url) as database:
-        return database.execute(_LIST).fetchall()
+def listed(postgres_url: str, endpoint: str | None = None) -> list[dict[str, Any]]:
+    """All endpoints, or one, with the keys COLUMNS, the oldest first, without their secrets.
+
+    Raises NoEndpoint for one that there is not, and CannotRun.
+    """
+    with connected(postgres_url) as database:
+        rows = database.execute(_LIST, {"endpoint": endpoint}).fetchall()
+    if endpoint is not None and not rows:
+        raise no_endpoint(endpoint)
+    return rows
+
+
+def accounts_of(postgres_url: str, endpoint: str) -> list[str]:
+    """Whose events an endpoint gets; none means all. They never change. Raises NoEndpoint and CannotRun."""
+    with connected(postgres_url) as database:
+        row = database.execute(_ACCOUNTS, [endpoint]).fetchone()
+        if row is None:
+            raise no_endpoint(endpoint)
+        accounts: list[str] = row["accounts"]
+        return accounts
 
 
 def rotate(postgres_url: str, endpoint: str, by: str, overlap: timedelta) -> NewSecret:
     """Make a new secret; those before sign for `overlap` more, beside it. Raises CannotRun."""
-    with _connected(postgres_url) as database:
+    with connected(postgres_url) as database:
         _is_disabled(database, endpoint, _LOCK)
         if (found := database.execute(_KIND, [endpoint]).fetchone()) and found["kind"] != Kind.WEBHOOK:
-            raise CannotRun(f"{endpoint} signs nothing: add an endpoint with the new address, and remove this one.")
+            raise SignsNothing(f"{endpoint} signs nothing: add an endpoint with the new address, and remove this one.")
         row = database.execute(_NEWEST_SECRET, [endpoint]).fetchone()
         secret = new_secret(kind_of(row["secret"]) if row else Signature.V1)
         # For the activity log: no column of the secret that ends says who shortened it.
@@ -184,15 +217,15 @@ def rotate(postgres_url: str, endpoint: str, by: str, overlap: timedelta) -> New
 
 def disable(postgres_url: str, endpoint: str, by: str, reason: str) -> None:
     """Stop calling an endpoint; what waits for it waits on, and nothing more is queued. Raises CannotRun."""
-    with _connected(postgres_url) as database:
+    with connected(postgres_url) as database:
         if _is_disabled(database, endpoint, _LOCK):
-            raise CannotRun(f"{endpoint} is disabled already.")
+            raise IsDisabled(f"{endpoint} is disabled already.")
         database.execute(_DISABLE, [reason, by, endpoint])
 
 
 def enable(postgres_url: str, endpoint: str, by: str) -> int:
     """Call an endpoint again; returns how many deliveries wait, which are sent now. Raises CannotRun."""
-    with _connected(postgres_url) as database:
+    with connected(postgres_url) as database:
         _is_disabled(database, endpoint, _IS_DISABLED)
         # The deliveries first, as the sender locks them: it would wait for this, and this for it.
         waiting = database.execute(_ENABLED_SEND, [endpoint]).rowcount
@@ -203,12 +236,12 @@ def enable(postgres_url: str, endpoint: str, by: str) -> int:
 
 def resend(postgres_url: str, endpoint: str, numbers: Sequence[int], *, dead: bool = False) -> int:
     """Send deliveries again, by number or all dead ones; returns how many. Raises CannotRun for an unknown number."""
-    with _connected(postgres_url) as database:
+    with connected(postgres_url) as database:
         _is_disabled(database, endpoint, _IS_DISABLED)
         values = {"endpoint": endpoint, "numbers": list(numbers), "dead": dead}
         count = database.execute(_RESEND, values).rowcount
         if not dead and count < len(set(numbers)):
-            raise CannotRun(
+            raise NoDelivery(
                 f"Not all of these were for {endpoint}: `weir webhooks deliveries {endpoint}` lists what was."
             )
         return count
@@ -219,7 +252,7 @@ def remove(postgres_url: str, endpoint: str, by: str) -> dict[State, int]:
 
     Their sums stay in `webhook_removals`, and who removed it in the activity log. Raises CannotRun.
     """
-    with _connected(postgres_url, autocommit=True) as database:
+    with connected(postgres_url, autocommit=True) as database:
         # First, and by itself: nothing more is made for it, and no attempt changes its row.
         if not _is_disabled(database, endpoint, _IS_DISABLED):
             database.execute(_DISABLE, ["it is removed", by, endpoint])
@@ -245,15 +278,15 @@ def _remove_deliveries(database: psycopg.Connection[dict[str, Any]], endpoint: s
 
 
 def deliveries(
-    postgres_url: str, endpoint: str, state: State | None, page_rows: int = PAGE_ROWS
+    postgres_url: str, endpoint: str, state: State | None, page_rows: int = PAGE_ROWS, before: int | None = None
 ) -> Iterator[dict[str, Any]]:
     """What was queued for an endpoint, the newest first, with the keys DELIVERY_COLUMNS. Raises CannotRun.
 
-    Rows are read `page_rows` at a time, each page when it is needed, and no transaction is open between two.
+    `before`: only numbers below this one. Rows are read `page_rows` at a time, each page when it is needed, and no
+    transaction is open between two.
     """
-    with _connected(postgres_url, autocommit=True) as database:
+    with connected(postgres_url, autocommit=True) as database:
         _is_disabled(database, endpoint, _IS_DISABLED)
-        before: int | None = None
         while page := database.execute(
             _DELIVERIES, {"endpoint": endpoint, "state": state, "before": before, "page": page_rows}
         ).fetchall():
@@ -262,15 +295,16 @@ def deliveries(
 
 
 def _is_disabled(database: psycopg.Connection[dict[str, Any]], endpoint: str, statement: LiteralString) -> bool:
-    """What the statement finds: _IS_DISABLED, or _LOCK. Raises CannotRun if there is no endpoint of that name."""
+    """What the statement finds: _IS_DISABLED, or _LOCK. Raises NoEndpoint if there is no endpoint of that name."""
     row = database.execute(statement, [endpoint]).fetchone()
     if row is None:
-        raise CannotRun(f"There is no endpoint {endpoint}: `weir webhooks list` shows all.")
+        raise no_endpoint(endpoint)
     return bool(row["is_disabled"])
 
 
 @contextmanager
-def _connected(postgres_url: str, *, autocommit: bool = False) -> Iterator[psycopg.Connection[dict[str, Any]]]:
+def connected(postgres_url: str, *, autocommit: bool = False) -> Iterator[psycopg.Connection[dict[str, Any]]]:
+    """A session as who owns the tables. Raises CannotRun."""
     with (
         asking_database(postgres_url),
         psycopg.connect(postgres_url, autocommit=autocommit, row_factory=dict_row) as database,

@@ -16,9 +16,8 @@ SENTENCES: Mapping[EventType, str] = {
     "{old_quantity} is now {new_quantity}",
     EventType.STRAGGLER_HELD: "Late usage of {account} waits for a decision: "
     "{quantity} of {meter}, received at {received_at}",
-    EventType.THRESHOLD_CROSSED: "{account} has reached {threshold} of {meter}{currency}{of_model}{of_value} "
-    "{in_period}: {value}",
-    EventType.THRESHOLD_RETRACTED: "{account} is under {threshold} of {meter}{currency}{of_model}{of_value} again "
+    EventType.THRESHOLD_CROSSED: "{account} has reached {threshold} of {what}{of_model}{of_value} {in_period}: {value}",
+    EventType.THRESHOLD_RETRACTED: "{account} is under {threshold} of {what}{of_model}{of_value} again "
     "{in_period}: {value}",
     EventType.PATTERN_MATCHED: "Pattern {pattern} matched {outcomes} outcomes ({keys}) from {started_at}",
     EventType.PATTERN_RETRACTED: "A match of pattern {pattern} ({keys}) from {started_at} was retracted",
@@ -42,8 +41,14 @@ def sentence(kind: str, data: Mapping[str, Any]) -> str:
     values = {name: shown(_listed(value)) for name, value in data.items()}
     of_model = f" of {values['model']}" if values.get("model") else ""
     of_value = f" of {values['dimension']} {values.get('dimension_value', '?')}" if values.get("dimension") else ""
-    of = {"of_model": of_model, "of_value": of_value, "in_period": _in_period(values)}
+    of = {"what": _what(values), "of_model": of_model, "of_value": of_value, "in_period": _in_period(values)}
     return SENTENCES[EventType(kind)].format_map(_Values(values, **of))
+
+
+def _what(values: Mapping[str, str]) -> str:
+    """What a threshold limits: a meter, money, or what the usage of a meter costs."""
+    named = [values.get(name, "?") for name in ("currency", "meter")]
+    return " of ".join(name for name in named if name)
 
 
 def _in_period(values: Mapping[str, str]) -> str:

@@ -95,7 +95,7 @@ def _is_near(limit: Nearness) -> bool:
 
 def _of(thing: Nearness | ThresholdChange) -> str:
     if thing.currency:
-        return thing.currency
+        return f"{thing.currency} of {spaced(thing.meter)}" if thing.meter else thing.currency
     of_model = f" of {thing.model}" if thing.model else ""
     of_value = f" of {thing.dimension} {thing.dimension_value}" if thing.dimension else ""
     return f"{spaced(thing.meter)}{of_model}{of_value}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import polars as pl
@@ -166,9 +166,13 @@ def _decided(summed: pl.DataFrame, rules: Rules) -> pl.DataFrame:
 
     age = pl.col("received_at") - (pl.col("window_start") + MINUTE)
     is_old = (age > of_hold(pl.Duration("us"), lambda hold: hold.above_age)).fill_null(False)
-    above = of_hold(AMOUNT_KIND, lambda hold: hold.above_amount)
-    has_limit = of_hold(pl.Boolean(), lambda hold: (hold.above_amount, hold.above_age) != (None, None)).fill_null(False)
-    is_held = is_straggler & is_policy & (is_old | above.is_not_null() | ~has_limit)
+    above = pl.coalesce(_above_of_currency(held), of_hold(AMOUNT_KIND, lambda hold: hold.above_amount))
+    has_limit = of_hold(pl.Boolean(), lambda hold: hold.has_limit).fill_null(False)
+    # Of a currency that is not named nothing is known to be little.
+    is_unknown = (
+        of_hold(pl.Boolean(), lambda hold: bool(hold.above_amount_by_currency)).fill_null(False) & above.is_null()
+    )
+    is_held = is_straggler & is_policy & (is_old | above.is_not_null() | is_unknown | ~has_limit)
     other = pl.when(pl.col("is_due") & (rule != LatePolicy.HOLD.value)).then(rule).otherwise(pl.lit(CHANGES_A_WINDOW))
     return summed.with_columns(
         decision=pl.when(is_held).then(pl.lit(Decision.HOLD.value)).when(is_straggler).then(other),
@@ -176,6 +180,16 @@ def _decided(summed: pl.DataFrame, rules: Rules) -> pl.DataFrame:
         hold_expires=pl.when(is_held).then(of_hold(pl.String(), lambda hold: hold.expires.value)),
         hold_above=pl.when(is_held & ~is_old).then(above),
     )
+
+
+def _above_of_currency(held: Mapping[str, Hold]) -> pl.Expr:
+    """The amount that a meter's hold has for the currency of a row; null where it names none."""
+    found = pl.lit(None, AMOUNT_KIND)
+    for meter, hold in held.items():
+        for currency, amount in hold.above_amount_by_currency.items():
+            is_of = (pl.col("meter") == meter) & (pl.col("currency") == currency)
+            found = pl.when(is_of).then(pl.lit(amount, AMOUNT_KIND)).otherwise(found)
+    return found
 
 
 def _is_sound(entries: pl.DataFrame) -> pl.Series:

@@ -20,7 +20,7 @@ from jobs.billing.dimensions import decide_later, follow_limits
 from jobs.billing.rolling import add_rolling, is_moved
 from jobs.billing.staged import IS_BILLED
 from jobs.queries.account_periods import ALWAYS_UTC, Calendar, periods
-from jobs.queries.bills import read_usage_totals
+from jobs.queries.bills import read_meter_amounts
 from jobs.queries.periods import Window
 from jobs.runtime.job import Fold
 from metering.limits import CALENDAR_PERIODS, MAX_MULTIPLES
@@ -108,8 +108,8 @@ FROM every LEFT JOIN (
 """
 _CALENDARS = "SELECT DISTINCT calendar, held_from, timezones, period, first_day FROM threshold_periods"
 
-# Of one meter or currency, model, value of a dimension and period: the account's own, else its plan's, else that of
-# each account; of its versions the last that began before the period ended. The plan is the last of the period, too.
+# Of one meter, currency or both, model, value of a dimension and period: the account's own, else its plan's, else that
+# of each account; of its versions the last that began before the period ended. The plan is the last of the period, too.
 # Limits of a dimension are found from the values that the account has used, each by the index (OFFSET 0): somebody may
 # limit thousands of values.
 _IN_FORCE = """
@@ -127,22 +127,22 @@ WITH placed AS (
     ) AS ends USING (calendar, period, first_day)
 ), found AS (
     SELECT placed.account, placed.period, first_day, meter, currency, model, dimension, dimension_value, 1 AS place,
-           effective_from, coalesce(quantity, amount) AS maximum, steps, every
+           effective_from, coalesce(quantity, amount) AS maximum, steps, every, code
     FROM placed JOIN catalog.limits ON (limits.account, limits.period) = (placed.account, placed.period)
     WHERE limits.account <> '' AND dimension = '' AND effective_from < until
     UNION ALL
     SELECT placed.account, placed.period, first_day, meter, currency, model, dimension, dimension_value, 2,
-           effective_from, coalesce(quantity, amount), steps, every
+           effective_from, coalesce(quantity, amount), steps, every, code
     FROM placed JOIN catalog.limits ON (limits.plan, limits.period) = (placed.plan, placed.period)
     WHERE limits.plan <> '' AND dimension = '' AND effective_from < until
     UNION ALL
     SELECT placed.account, placed.period, first_day, meter, currency, model, dimension, dimension_value, 3,
-           effective_from, coalesce(quantity, amount), steps, every
+           effective_from, coalesce(quantity, amount), steps, every, code
     FROM placed JOIN catalog.limits ON limits.period = placed.period
     WHERE limits.account = '' AND limits.plan = '' AND dimension = '' AND effective_from < until
     UNION ALL
     SELECT placed.account, placed.period, first_day, limited.meter, currency, model, limited.dimension,
-           dimension_value, place, effective_from, quantity, steps, every
+           dimension_value, place, effective_from, quantity, steps, every, code
     FROM placed CROSS JOIN LATERAL (
         SELECT DISTINCT meter, dimension, value FROM usage_dimensions AS of
         WHERE (of.account, of.first_day, of.period) = (placed.account, placed.first_day, placed.period)
@@ -159,18 +159,19 @@ WITH placed AS (
     ) AS limited
 )
 SELECT DISTINCT ON (account, period, first_day, meter, currency, model, dimension, dimension_value)
-       account, period, first_day, meter, currency, model, dimension, dimension_value, maximum, steps, every
+       account, period, first_day, meter, currency, model, dimension, dimension_value, maximum, steps, every, code
 FROM found
 ORDER BY account, period, first_day, meter, currency, model, dimension, dimension_value, place, effective_from DESC
 """
 _OF_MONEY = """
-SELECT first_day, array_agg(DISTINCT account) AS accounts FROM thresholds_in_force WHERE currency <> '' GROUP BY 1
+SELECT first_day, array_agg(DISTINCT account) AS accounts, array_agg(DISTINCT meter) AS meters
+FROM thresholds_in_force WHERE currency <> '' GROUP BY first_day
 """
 
 # A limit of 0 is no threshold: nothing reaches it, it holds from the beginning.
 _DECIDE = """
 WITH totals AS (
-    SELECT account, period, first_day, meter, currency, model, dimension, dimension_value, maximum, steps, every,
+    SELECT account, period, first_day, meter, currency, model, dimension, dimension_value, maximum, steps, every, code,
            coalesce(CASE
                WHEN currency <> '' THEN amount
                WHEN dimension <> '' THEN (
@@ -196,8 +197,9 @@ WITH totals AS (
                )
            END, 0) AS used
     FROM thresholds_in_force AS held LEFT JOIN unnest(
-        %(amount_accounts)s::text[], %(amount_months)s::date[], %(amount_currencies)s::text[], %(amounts)s::numeric[]
-    ) AS spent (account, first_day, currency, amount) USING (account, first_day, currency)
+        %(amount_accounts)s::text[], %(amount_months)s::date[], %(amount_currencies)s::text[],
+        %(amount_meters)s::text[], %(amounts)s::numeric[]
+    ) AS spent (account, first_day, currency, meter, amount) USING (account, first_day, currency, meter)
     LEFT JOIN unnest(%(rolling_periods)s::text[], %(rolling_starts)s::timestamptz[])
         AS rolling (period, starts) USING (period)
 ), reached AS (
@@ -214,18 +216,18 @@ WITH totals AS (
 ), stored AS (
     SELECT DISTINCT ON (account, period, first_day, meter, currency, model, dimension, dimension_value, threshold)
            account, period, first_day, meter, currency, model, dimension, dimension_value, threshold, version,
-           is_crossed
+           is_crossed, rule
     FROM threshold_periods JOIN threshold_changes USING (account, period, first_day)
     ORDER BY account, period, first_day, meter, currency, model, dimension, dimension_value, threshold, version DESC
 )
 INSERT INTO threshold_changes (
     account, period, first_day, meter, currency, model, dimension, dimension_value, threshold, version, is_crossed,
-    used, frontier
+    used, frontier, rule
 )
 SELECT account, period, first_day, meter, currency, model, dimension, dimension_value, trim_scale(threshold),
        -- Odd: crossed.
        1 + greatest(coalesce(version, 0), (epoch - 1) * %(versions)s + CASE WHEN is_reached THEN 0 ELSE 1 END),
-       coalesce(is_reached, false), trim_scale(used), %(frontier)s
+       coalesce(is_reached, false), trim_scale(used), %(frontier)s, coalesce(code, rule, '')
 FROM reached FULL JOIN stored
 USING (account, period, first_day, meter, currency, model, dimension, dimension_value, threshold)
 LEFT JOIN totals USING (account, period, first_day, meter, currency, model, dimension, dimension_value)
@@ -276,8 +278,8 @@ def decide_thresholds(cursor: psycopg.Cursor[Any], around: Fold) -> int:
     cursor.execute(_IN_FORCE, {name: [row[place] for row in ends] for place, name in enumerate(names)})
     cursor.execute("ANALYZE thresholds_in_force")
     amounts = list(_amounts(cursor))
-    names = ("amount_accounts", "amount_months", "amount_currencies", "amounts")
-    parameters = {name: [row[place] for row in amounts] for place, name in enumerate(names)}
+    of_amounts = ("amount_accounts", "amount_months", "amount_currencies", "amount_meters", "amounts")
+    parameters = {name: [row[place] for row in amounts] for place, name in enumerate(of_amounts)}
     of_all = {**rolling, "frontier": around.frontier, "versions": VERSIONS_OF_AN_EPOCH, "multiples": MAX_MULTIPLES}
     cursor.execute(_DECIDE, {**parameters, **of_all})
     changed = cursor.rowcount
@@ -287,17 +289,18 @@ def decide_thresholds(cursor: psycopg.Cursor[Any], around: Fold) -> int:
 
 def _amounts(
     cursor: psycopg.Cursor[Any], batch_accounts: int = BATCH_ACCOUNTS
-) -> Iterator[tuple[str, date, str, Decimal]]:
-    """What the usage of each account's month costs so far, where a limit of money is in force."""
+) -> Iterator[tuple[str, date, str, str, Decimal]]:
+    """What the usage of each account's month costs so far, of all meters (empty) and of each, where that is limited."""
     months = cursor.execute(_OF_MONEY).fetchall()
     if not months:
         return
     with cursor.connection.cursor(row_factory=dict_row) as rows:
-        for month, accounts in months:
+        for month, accounts, meters in months:
             for first in range(0, len(accounts), batch_accounts):
-                for total in read_usage_totals(rows, month, accounts[first : first + batch_accounts]):
-                    if total["currency"] is not None and total["amount"] is not None:
-                        yield total["account"], month, total["currency"], total["amount"]
+                spent = read_meter_amounts(rows, month, accounts[first : first + batch_accounts])
+                for (account, currency, meter), amount in spent.items():
+                    if meter in meters:
+                        yield account, month, currency, meter, amount
 
 
 def _calendar(held_from: list[datetime | None] | None, timezones: list[str] | None) -> Calendar:

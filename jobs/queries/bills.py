@@ -162,6 +162,10 @@ _TOTALS = f"""
            count(*) FILTER (WHERE amount IS NULL AND terms IS NULL) AS unpriced_lines, bool_or(corrected) AS corrected
     FROM ({_WITH_FEES}) AS lines GROUP BY account, currency ORDER BY account, currency
 """
+_BY_METER = f"""
+    SELECT account, currency, meter, sum(amount) AS amount FROM ({_LINES}) AS lines
+    WHERE amount IS NOT NULL AND currency IS NOT NULL GROUP BY account, currency, meter
+"""
 
 
 @dataclass(frozen=True)
@@ -266,6 +270,23 @@ def read_totals(database: Database, month: date, accounts: Sequence[str], *, wit
 def read_usage_totals(database: Database, month: date, accounts: Sequence[str]) -> list[Row]:
     """As `read_totals` of usage alone, as if no plan included any: what is billed so far decides it, and no catalog."""
     return _totals(database, month, accounts, _Fees())
+
+
+def read_meter_amounts(database: Database, month: date, accounts: Sequence[str]) -> dict[tuple[str, str, str], Decimal]:
+    """What the usage of the month cost: by account, currency and meter, and with an empty meter all of it.
+
+    As `read_usage_totals`: only of what has a price, and as if no plan included any.
+    """
+    parameters = {"month": month, "accounts": list(accounts), **_Fees().parameters}
+    apart: defaultdict[tuple[str, str, str], list[Decimal]] = defaultdict(list)
+    for row in _planned(database, _BY_METER, parameters):
+        apart[row["account"], row["currency"], row["meter"]].append(row["amount"])
+    for row in _planned(database, _OF_TERMS, parameters):
+        of_meter = row["account"], row["currency"], row["meter"]
+        apart[of_meter] += [line["amount"] for line in _lines_of(row, _Fees())]
+    for (account, currency, _), amounts in list(apart.items()):
+        apart[account, currency, ""] += amounts
+    return {place: exact_sum(amounts) for place, amounts in apart.items()}
 
 
 def _totals(database: Database, month: date, accounts: Sequence[str], fees: _Fees) -> list[Row]:

@@ -14,7 +14,7 @@ from jobs.queries.reading import Database, select
 OF_VALUE = ("dimension", "dimension_value")
 LIMIT_COLUMNS = (
     *("account", "plan", "meter", "currency", "model", "dimension", "dimension_value", "period", "effective_from"),
-    *("quantity", "amount", "steps", "every", "changed_by", "changed_at"),
+    *("quantity", "amount", "steps", "every", "code", "changed_by", "changed_at"),
 )
 STATUS_COLUMNS = (
     *("account", "meter", "currency", "model", "dimension", "dimension_value", "period", "period_start", "used"),
@@ -22,7 +22,7 @@ STATUS_COLUMNS = (
 )
 CHANGE_COLUMNS = (
     *("changed_at", "account", "period", "period_start", "meter", "currency", "model", "dimension"),
-    *("dimension_value", "threshold", "version", "is_crossed", "used", "frontier"),
+    *("dimension_value", "threshold", "version", "is_crossed", "used", "frontier", "rule"),
 )
 
 _LIMITS = """
@@ -31,7 +31,7 @@ _LIMITS = """
            nullif(dimension, '') AS dimension, nullif(dimension_value, '') AS dimension_value, period, effective_from,
            quantity, amount,
            nullif(array_to_string(ARRAY(SELECT trim_scale(step)::text FROM unnest(steps) AS step), ', '), '') AS steps,
-           trim_scale(every) AS every, changed_by, changed_at
+           trim_scale(every) AS every, nullif(code, '') AS code, changed_by, changed_at
     FROM catalog.limits
     WHERE %(accounts)s::text[] IS NULL OR account = ANY (%(accounts)s)
     ORDER BY limits.account, limits.plan, limits.meter, limits.currency, limits.model, limits.dimension,
@@ -61,7 +61,7 @@ _CROSSED = """
 """
 THRESHOLD_COLUMNS = (
     *("account", "period", "period_start", "meter", "currency", "model", "dimension", "dimension_value", "threshold"),
-    *("version", "is_crossed", "used", "changed_at", "frontier"),
+    *("version", "is_crossed", "used", "changed_at", "frontier", "rule"),
 )
 THRESHOLD_KEY = (*("account", "period_start", "period", "meter", "currency", "model"), *OF_VALUE, "threshold")
 """What the states of thresholds are ordered by: no two have the same values."""
@@ -72,7 +72,8 @@ _STATES = """
            )
            account, period, first_day AS period_start, nullif(meter, '') AS meter, nullif(currency, '') AS currency,
            nullif(model, '') AS model, nullif(dimension, '') AS dimension,
-           nullif(dimension_value, '') AS dimension_value, threshold, version, is_crossed, used, changed_at, frontier
+           nullif(dimension_value, '') AS dimension_value, threshold, version, is_crossed, used, changed_at, frontier,
+           nullif(rule, '') AS rule
     FROM threshold_changes AS changes WHERE %(accounts)s::text[] IS NULL OR account = ANY (%(accounts)s)
     ORDER BY account, first_day, period, changes.meter, changes.currency, changes.model, changes.dimension,
              changes.dimension_value, threshold, version DESC
@@ -80,7 +81,8 @@ _STATES = """
 _CHANGES = """
     SELECT changed_at, account, period, first_day AS period_start, nullif(meter, '') AS meter,
            nullif(currency, '') AS currency, nullif(model, '') AS model, nullif(dimension, '') AS dimension,
-           nullif(dimension_value, '') AS dimension_value, threshold, version, is_crossed, used, frontier
+           nullif(dimension_value, '') AS dimension_value, threshold, version, is_crossed, used, frontier,
+           nullif(rule, '') AS rule
     FROM threshold_changes AS changes WHERE %(accounts)s::text[] IS NULL OR account = ANY (%(accounts)s)
     ORDER BY changed_at DESC, account, first_day, period, meter, currency, model, changes.dimension,
              changes.dimension_value, threshold, version DESC

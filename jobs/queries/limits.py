@@ -11,7 +11,7 @@ from typing import Any
 
 from jobs.billing_progress import Row
 from jobs.queries.account_periods import running_periods
-from jobs.queries.bills import read_usage_totals
+from jobs.queries.bills import read_meter_amounts
 from jobs.queries.periods import Window
 from jobs.queries.reading import Database
 from metering.digits import EXACT
@@ -123,10 +123,11 @@ class LimitUse:
     A period of the calendar has a `first_day`. One that rolls (`rolling_hours`) has ROLLING_FIRST_DAY, and counts from
     `window_start` on (`rolling_start`); None: billing has no F yet, so nothing counts.
 
-    It is of a `meter`, and with a `model` of that alone, with a `dimension` of its one value; or (then these are empty)
-    of money in a `currency`. `maximum` None: it has steps alone. `steps`: thresholds before or above it. `every`: its
-    first MAX_MULTIPLES multiples are thresholds, too. `other`: of a limit of a dimension, the usage of the meter that
-    is in no value, because its day has more than 10,000 combinations: `used` may be that much more.
+    It is of a `meter`, and with a `model` of that alone, with a `dimension` of its one value; or (then these two are
+    empty) of money in a `currency`, of all usage or of one `meter`. `maximum` None: it has steps alone. `steps`:
+    thresholds before or above it. `every`: its first MAX_MULTIPLES multiples are thresholds, too. `other`: of a limit
+    of a dimension, the usage of the meter that is in no value, because its day has more than 10,000 combinations:
+    `used` may be that much more.
     """
 
     account: str
@@ -233,8 +234,8 @@ def limits_in_use(
         if row["currency"]:
             months[running[row["account"], Window.MONTH.value][0]].append(row["account"])
     for month, spending in months.items():
-        for total in read_usage_totals(database, month, spending):
-            used[total["account"], "", total["currency"], "", Window.MONTH.value] = total["amount"]
+        for (account, currency, meter), amount in read_meter_amounts(database, month, spending).items():
+            used[account, meter, currency, "", Window.MONTH.value] = amount
     for row in limits:
         place = row["account"], row["meter"], row["currency"], row["model"], row["period"]
         first_day, start = running[row["account"], row["period"]]

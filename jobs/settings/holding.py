@@ -21,6 +21,12 @@ def _text(amount: Decimal | None) -> str | None:
     return None if amount is None else f"{amount:f}"
 
 
+Amount = Annotated[
+    Decimal, BeforeValidator(as_written), PlainSerializer(_text), Field(ge=0, le=LARGEST_AMOUNT, decimal_places=18)
+]
+Currency = Annotated[str, Field(pattern="^[A-Z]{3}$")]
+
+
 class HoldConfig(BaseModel):
     """How stragglers are held where the late policy is `hold`."""
 
@@ -41,18 +47,25 @@ class HoldConfig(BaseModel):
         ge=0,
         le=LARGEST_AMOUNT,
         decimal_places=18,
-        description="Only what is worth more waits, in the currency of the usage, or what has no price; all else "
-        "corrects at once.",
+        description="Only what is worth more waits, in the currency of the usage, whichever it is, or what has no "
+        "price; all else corrects at once.",
+    )
+    above_amount_by_currency: dict[Currency, Amount] | None = Field(
+        default=None,
+        min_length=1,
+        description="The same by currency, such as `{EUR: 5, JPY: 800}`. In any other currency above_amount decides, "
+        "and without it all usage waits.",
     )
     above_age_seconds: int | None = Field(
         default=None,
         ge=0,
         le=MAX_HOLD_SECONDS,
-        description="Only what came longer than this after the end of its window waits; beside above_amount: what is "
+        description="Only what came longer than this after the end of its window waits; beside an amount: what is "
         "above one of them.",
     )
 
     def rule(self) -> Hold:
         """The same as the rule that decides."""
         age = None if self.above_age_seconds is None else timedelta(seconds=self.above_age_seconds)
-        return Hold(timedelta(seconds=self.seconds), Decision(self.expires), self.above_amount, age)
+        limits = (self.above_amount, age, self.above_amount_by_currency or {})
+        return Hold(timedelta(seconds=self.seconds), Decision(self.expires), *limits)

@@ -12,7 +12,7 @@ IN_API = (API,)
 
 
 class ApiRoute(StrEnum):
-    """Routes that take events and spans, and routes that answer queries. Health probes are not counted."""
+    """Routes that take events and spans, that answer queries, and of endpoints. Health probes are not counted."""
 
     OPENMETER = "/api/v1/events"
     OPENMETER_V3 = "/api/v3/openmeter/events"
@@ -36,6 +36,12 @@ class ApiRoute(StrEnum):
     REQUEST = "/v1/requests/{id}"
     EVENT = "/v1/events/{source}/{id}"
     WINDOW_STREAM = "/v1/windows/stream"
+    WEBHOOK_ENDPOINTS = "/v1/webhook-endpoints"
+    WEBHOOK_ENDPOINT = "/v1/webhook-endpoints/{endpoint}"
+    WEBHOOK_ROTATE = "/v1/webhook-endpoints/{endpoint}/rotate"
+    WEBHOOK_DELIVERIES = "/v1/webhook-endpoints/{endpoint}/deliveries"
+    WEBHOOK_ATTEMPTS = "/v1/webhook-endpoints/{endpoint}/deliveries/{number}/attempts"
+    WEBHOOK_RESEND = "/v1/webhook-endpoints/{endpoint}/deliveries/{number}/resend"
     METERS = "/api/v1/meters"
     METER_QUERY = "/api/v1/meters/{slug}/query"
     PORTAL_TOKENS = "/api/v1/portal/tokens"

@@ -839,7 +839,13 @@ GIVEN: dict[str, dict[str, Any]] = {
     QUERY.replace("requests", "{slug}"): {"windowSize": "DAY", "groupBy": "model"},
 }
 STREAM = ApiRoute.WINDOW_STREAM.value
-GETS = [path for path, methods in DOCUMENT["paths"].items() if "get" in methods and path != STREAM]
+ENDPOINTS = ApiRoute.WEBHOOK_ENDPOINTS.value
+"""These need another scope: test_webhook_endpoints compares each of their answers with the document."""
+GETS = [
+    path
+    for path, methods in DOCUMENT["paths"].items()
+    if "get" in methods and path != STREAM and not path.startswith(ENDPOINTS)
+]
 WRONG = [
     "",
     "0",

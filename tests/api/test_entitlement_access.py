@@ -284,6 +284,18 @@ def test_a_limit_of_money_denies_every_feature_once_the_month_has_cost_as_much(g
     assert message == "5 of 5 EUR are spent in this month."
 
 
+def test_a_limit_of_what_a_meter_costs_denies_that_meter_alone(gateway: Server, everybody: str) -> None:
+    spent = {"account": ACME, "currency": "EUR", "period": "P1M", "effective_from": LONG_AGO.isoformat()}
+    declare(gateway, {**spent, "meter": "requests", "amount": "5.00"}, {**spent, "amount": "50"})
+    for lsn, meter in enumerate(("requests", "input_tokens"), 1):
+        cost = {**used(ACME, meter, 600, today(ACME)), "price_version": lsn, "unit_price": "0.01"}
+        write(gateway.database, "usage_days", cost)
+    denied = {**dict.fromkeys(METERS), "requests": "usage_limit_reached"}
+    assert codes(gateway, everybody, ACME) == denied
+    message = ask(gateway, everybody, ACME).json["data"][0]["features"]["requests"]["reason"]["message"]
+    assert message == "6 of 5 EUR of requests are spent in this month."
+
+
 def test_a_limit_of_each_account_is_replaced_by_those_of_plans_and_accounts_and_steps_deny_nothing(
     gateway: Server, everybody: str
 ) -> None:

@@ -16,6 +16,7 @@ from monitoring.metrics import ApiRoute
 from tests.api.serving import Server, serving, start_ingestion
 from tests.api.test_asking import fill, reads
 from tests.conftest import fresh_database
+from tests.database_rows import write
 
 schemathesis: Any = pytest.importorskip("schemathesis")
 
@@ -27,7 +28,14 @@ OPERATIONS = {
 }
 IN_CI, LONG = 4, 170
 """Of each operation, of valid requests and of others; in all more than 100, and more than 5,000."""
-KNOWN = {"slug": "requests", "source": "gw", "id": "r-acme", "name": "accounts"}
+KNOWN: dict[str, Any] = {
+    "slug": "requests",
+    "source": "gw",
+    "id": "r-acme",
+    "name": "accounts",
+    "endpoint": "we_0123456789ab",
+    "number": 1,
+}
 """Half of the paths name what there is."""
 
 
@@ -35,6 +43,8 @@ KNOWN = {"slug": "requests", "source": "gw", "id": "r-acme", "name": "accounts"}
 def reading(bootstrap: str, postgres_url: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     with fresh_database(postgres_url) as database:
         fill(database)
+        endpoint = {"endpoint": KNOWN["endpoint"], "url": "https://example.com/", "changed_by": "test"}
+        write(database, "webhook_endpoints", {**endpoint, "events": ["weir.straggler.held"]})
         start_ingestion(database)
         with serving(bootstrap, database, tables=str(tmp_path_factory.mktemp("tables"))) as running:
             yield running
@@ -42,7 +52,7 @@ def reading(bootstrap: str, postgres_url: str, tmp_path_factory: pytest.TempPath
 
 @pytest.fixture(scope="module")
 def key(reading: Server) -> str:
-    return reads(reading, scopes=(Scope.READ, Scope.INGEST))
+    return reads(reading, scopes=(Scope.READ, Scope.INGEST, Scope.WEBHOOKS))
 
 
 @pytest.mark.parametrize("examples", [IN_CI, pytest.param(LONG, marks=pytest.mark.long)])

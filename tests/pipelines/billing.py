@@ -212,7 +212,7 @@ def policy_of(row: dict[str, Any], meter: Meter, held: EffectiveRules) -> Decisi
     price = row.get(f"{meter}_unit_price")
     amount = None if price is None else EXACT.multiply(price, Decimal(row.get(meter) or 0))
     age = row["received_at"] - tumbling(row["event_time"]).end
-    waits = is_metered(row.get(meter)) and holds(held.rules)[meter].holds(amount, age)
+    waits = is_metered(row.get(meter)) and holds(held.rules)[meter].holds(amount, age, row["currency"])
     return Decision.HOLD if waits else Decision.CORRECT
 
 

@@ -53,6 +53,7 @@ ALL = holding()
 CORRECTS_THEN = holding(expires="correct")
 LARGE = holding(above_amount="0.2")
 OLD = holding(above_age_seconds=900)
+BY_CURRENCY = holding(above_amount_by_currency={"EUR": "0.2"})
 EITHER = holding(expires="correct", above_amount="0.5", above_age_seconds=905)
 
 
@@ -145,8 +146,8 @@ def _waits(row: Row, config: BillingConfig) -> Iterator[Meter]:
 @pytest.mark.few_in_ci(1)
 @pytest.mark.parametrize(
     "config",
-    [ALL, CORRECTS_THEN, LARGE, OLD, EITHER],
-    ids=["all", "correct then", "above an amount", "above an age", "above either"],
+    [ALL, CORRECTS_THEN, LARGE, OLD, BY_CURRENCY, EITHER],
+    ids=["all", "correct then", "above an amount", "above an age", "above that of a currency", "above either"],
 )
 @pytest.mark.parametrize("seed", range(3, 6))
 def test_oracle_any_cut_decides_the_same_and_bills_it_once_to_the_last_digit(
@@ -336,6 +337,26 @@ def test_only_stragglers_above_an_amount_or_age_are_held(
     bill(connection, rows, config)
     decisions = {lsn: one["decision"] for (lsn, _), one in stored(connection).stragglers.items()}
     assert decisions == {lsn: "hold" if lsn in waits else "correct" for lsn in range(1, 6)}
+
+
+@pytest.mark.parametrize(
+    ("others", "waits"),
+    [({}, {2, 4, 5, 6}), ({"above_amount": 1}, {2, 4, 6}), ({"above_age_seconds": 900}, {2, 4, 5, 6})],
+    ids=["no amount of others", "an amount of others", "an age"],
+)
+def test_each_currency_has_its_own_amount_above_which_a_straggler_waits(
+    connection: psycopg.Connection[Any], others: dict[str, Any], waits: set[int]
+) -> None:
+    """In a currency without one nothing is known to be little, unless there is an amount of all others."""
+    config = holding(above_amount_by_currency={"EUR": "0.2", "JPY": 30}, **others)
+    amounts = [("EUR", "0.2"), ("EUR", "0.3"), ("JPY", "30"), ("JPY", "30.1"), ("USD", "0.2"), ("USD", "1.1")]
+    rows = [
+        straggler(lsn, price=Price(lsn, Decimal(amount)), currency=currency)
+        for lsn, (currency, amount) in enumerate(amounts, 1)
+    ]
+    bill(connection, rows, config)
+    decisions = {lsn: one["decision"] for (lsn, _), one in stored(connection).stragglers.items()}
+    assert decisions == {lsn: "hold" if lsn in waits else "correct" for lsn in range(1, 7)}
 
 
 def test_what_was_not_reported_does_not_wait(connection: psycopg.Connection[Any]) -> None:

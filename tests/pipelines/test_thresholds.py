@@ -31,7 +31,7 @@ from jobs.billing import thresholds
 from jobs.billing.config import BillingConfig
 from jobs.billing.pipeline import JOB
 from jobs.billing.thresholds import note_members
-from jobs.queries.bills import read_usage_totals
+from jobs.queries.bills import read_meter_amounts
 from jobs.queries.limits import LimitUse
 from jobs.retention.days import Retention
 from jobs.retention.rows import retain_rows
@@ -381,6 +381,29 @@ def test_an_amount_counts_what_tiers_cost_in_the_whole_month(
     assert {row["used"] for row in changes(connection)} == {Decimal(12)}
 
 
+def test_a_limit_of_what_a_meter_costs_counts_its_usage_alone_and_holds_beside_that_of_all(
+    connection: psycopg.Connection[Any], database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spent = {"account": "acme", "currency": "EUR", "period": "P1M"}
+    declare(database, {**spent, "meter": "requests", "amount": "0.02"}, {**spent, "amount": "0.05"})
+    today = datetime.now(UTC).date()
+    quantities = {Meter.REQUESTS: 1, Meter.INPUT_TOKENS: 3}
+    bill(connection, [used(1, day=today, price=PRICES[0], quantities=quantities)])
+    month = ("acme", "P1M", today.replace(day=1))
+    assert crossed(connection) == set(), "0.01 of 0.02, and 0.04 of 0.05"
+    bill(connection, [used(2, day=today, price=PRICES[0])])
+    of_meter, of_all = (*month, "requests", "EUR", "", Decimal("0.02")), (*month, "", "EUR", "", Decimal("0.05"))
+    assert crossed(connection) == {of_meter, of_all}
+    shown = [
+        (row["meter"], row["currency"], row["used"])
+        for row in limits_command(database, monkeypatch)("status")
+        if row["account"] == "acme"
+    ]
+    assert shown == [(None, "EUR", "0.05"), ("requests", "EUR", "0.02")]
+    bill(connection, [used(3, sign=-1, cause="reversed", corrects_lsns=[2], day=today, price=PRICES[0])])
+    assert crossed(connection) == set()
+
+
 def test_money_is_computed_for_few_accounts_at_a_time_and_each_crosses_what_it_has_spent(
     connection: psycopg.Connection[Any], database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -389,10 +412,10 @@ def test_money_is_computed_for_few_accounts_at_a_time_and_each_crosses_what_it_h
 
     def read(rows: Any, month: date, accounts: Sequence[str]) -> Any:
         asked.append([*accounts])
-        return read_usage_totals(rows, month, accounts)
+        return read_meter_amounts(rows, month, accounts)
 
     monkeypatch.setattr(thresholds, "_amounts", partial(thresholds._amounts, batch_accounts=2))
-    monkeypatch.setattr(thresholds, "read_usage_totals", read)
+    monkeypatch.setattr(thresholds, "read_meter_amounts", read)
     declare(database, {"account": "*", "currency": "EUR", "period": "P1M", "amount": "0.02"})
     spending = ["acme", *["bolt"] * 2, *["dune"] * 3]
     bill(connection, [used(lsn, account=name, price=PRICES[0]) for lsn, name in enumerate(spending, 1)])
@@ -433,7 +456,7 @@ def test_events_of_crossed_and_retracted_thresholds_are_queued_once_with_the_row
 ) -> None:
     types = ["weir.threshold.crossed", "weir.threshold.retracted"]
     added = add_endpoint(database, "https://example.com", [EventType(name) for name in types])
-    declare(database, limit("2", account="acme"))
+    declare(database, {**limit("2", account="acme"), "code": "guard"})
     with connection.transaction(force_rollback=True):
         bill(connection, [used(1), used(2)])
     assert rows_of(connection, "SELECT * FROM webhook_events") == []
@@ -457,11 +480,15 @@ def test_events_of_crossed_and_retracted_thresholds_are_queued_once_with_the_row
             "value": value,
             "version": version,
             "frontier": None,
+            "rule": "guard",
         }
         for value, version in (("2", 1), ("1", 2))
     ]
+    edit(connection, "DELETE FROM threshold_changes WHERE version = 2; DELETE FROM catalog.limits")
+    bill(connection, [])
+    assert changes(connection)[-1]["rule"] == "guard", "also where no limit counts it any more"
     queue(database)
-    assert states(database) == {"waiting": 2}
+    assert set(states(database)) == {"waiting"}
 
 
 def test_a_receiver_gets_the_thresholds_of_an_account_in_the_order_in_which_they_were_crossed(
@@ -618,6 +645,7 @@ class _World:
             what = chance.choice([{"meter": meter.value, "period": period} for meter in METERS for period in PERIODS])
             if chance.random() < 0.3:
                 what = {"currency": "EUR", "period": "P1M"}
+                what |= {"meter": chance.choice(METERS).value} if chance.random() < 0.5 else {}
             elif chance.random() < 0.4:
                 what["model"] = chance.choice(MODELS)
             most = chance.choice([None, "0", f"{chance.randint(1, 40)}", f"{chance.randint(1, 9)}.25"])
@@ -673,9 +701,10 @@ class _World:
                     totals[row["account"], "P1D", row["day"], meter.value, "", model] += quantity
                     totals[row["account"], "P1M", month, meter.value, "", model] += quantity
                 # A period whose usage has no price has a total, too, which is 0.
-                totals[row["account"], "P1M", month, "", "EUR", ""] += quantity * Fraction(
-                    row.get(f"{meter}_unit_price") or 0
-                )
+                for of_meter in ("", meter.value):
+                    totals[row["account"], "P1M", month, of_meter, "EUR", ""] += quantity * Fraction(
+                        row.get(f"{meter}_unit_price") or 0
+                    )
         return {
             (*place, Decimal(step))
             for place, total in totals.items()

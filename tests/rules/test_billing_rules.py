@@ -144,6 +144,18 @@ def test_without_limits_all_stragglers_are_held_and_otherwise_those_above_one(
     assert waits(5, 5) == (waits(above_amount=5) or waits(above_age=5))
 
 
+@given(AMOUNTS, AGES, st.sampled_from([None, "EUR", "JPY", "USD"]), st.sampled_from([None, 7]), st.booleans())
+def test_an_amount_is_compared_with_that_of_its_currency_and_one_without_any_waits(
+    amount: Decimal | None, age: timedelta, currency: str | None, others: int | None, has_age: bool
+) -> None:
+    limits = {"EUR": Decimal(1), "JPY": Decimal(5)}
+    of_age, of_others = (timedelta(seconds=5) if has_age else None), (None if others is None else Decimal(others))
+    found = Hold(GRACE, Decision.DROP, of_others, of_age, limits).holds(amount, age, currency)
+    above = limits.get(currency or "", of_others)
+    is_large = above is None or amount is None or abs(amount) > above
+    assert found == (is_large or (of_age is not None and age > of_age))
+
+
 @pytest.mark.parametrize(
     ("field", "value"),
     [
@@ -161,6 +173,9 @@ def test_without_limits_all_stragglers_are_held_and_otherwise_those_above_one(
         ("hold", {"above_amount": -1}),
         ("hold", {"above_amount": "0.0000000000000000001"}),
         ("hold", {"above_amount": "NaN"}),
+        ("hold", {"above_amount_by_currency": {}}),
+        ("hold", {"above_amount_by_currency": {"eur": 1}}),
+        ("hold", {"above_amount_by_currency": {"EUR": -1}}),
         ("hold", {"above_age_seconds": 31_622_401}),
         ("hold", {"expires": "approve"}),
         ("publish", ["events"]),

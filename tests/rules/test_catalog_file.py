@@ -344,7 +344,8 @@ def test_steps_are_stored_as_numbers_and_a_share_is_of_the_limit() -> None:
 @pytest.mark.parametrize(
     ("wrong", "says"),
     [
-        ({"currency": "EUR"}, "must be of a meter or of a currency"),
+        ({"currency": "EUR"}, "must have amount, not quantity: it is of EUR"),
+        ({"currency": "EUR", "period": "P1D"}, "must have period P1M"),
         ({"meter": None}, "must be of a meter or of a currency"),
         ({"amount": "1"}, "must have quantity, not amount: it is of input_tokens"),
         ({"meter": None, "currency": "EUR", "period": "P1D"}, "must have period P1M"),

@@ -69,6 +69,8 @@ ARGUMENTS = {
     "watch try": ["errors"],
     "topics remove": ["events", "--reason", "x"],
     "webhooks add": ["https://example.com/"],
+    "webhooks attempts": ["we_0123456789ab", "17"],
+    "webhooks change": ["we_0123456789ab", "--note", "x"],
     "webhooks deliveries": ["we_0123456789ab"],
     "webhooks disable": ["we_0123456789ab", "--reason", "x"],
     "webhooks enable": ["we_0123456789ab"],

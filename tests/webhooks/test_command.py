@@ -53,6 +53,18 @@ def test_an_endpoint_is_added_listed_rotated_disabled_and_enabled(weir: Any, dat
     (delivery,) = listed(weir, "webhooks", "deliveries", endpoint)
     assert set(delivery) == set(DELIVERY_COLUMNS)
     assert (delivery["state"], delivery["attempts"], delivery["account"]) == ("waiting", 0, "acme")
+    assert listed(weir, "webhooks", "attempts", endpoint, str(delivery["number"])) == []
+    assert "was not for" in str(weir("webhooks", "attempts", endpoint, "999").exception)
+    assert "is changed" in weir("webhooks", "change", endpoint, "--url", f"{URL}2", "--note", "", "--by", "bob").stdout
+    assert weir("webhooks", "change", endpoint, "--url", "https://10.0.0.1/").exit_code == 2
+    assert weir("webhooks", "change", endpoint).exit_code == 2
+    (row,) = listed(weir, "webhooks", "list")
+    assert (row["url"], row["note"], row["events"], row["changed_by"]) == (
+        f"{URL}2",
+        None,
+        "weir.straggler.held",
+        "bob",
+    )
     assert "is disabled" in weir("webhooks", "disable", endpoint, "--reason", "moves", "--by", "bob").stdout
     assert listed(weir, "webhooks", "list")[0]["disabled_reason"] == "moves"
     assert "1 deliveries wait" in weir("webhooks", "enable", endpoint, "--by", "eve").stdout
@@ -107,7 +119,7 @@ def test_a_url_of_slack_is_no_webhook_in_which_it_would_be_shown(weir: Any, data
     refused = weir("webhooks", "add", url)
     assert refused.exit_code == 2
     assert "SECRET" not in refused.output
-    assert "--kind slack" in refused.output
+    assert "--kind: It must be slack for this URL" in refused.output
     assert rows(database, "SELECT * FROM webhook_endpoints") == []
     assert weir("webhooks", "add", url, "--kind", "slack").exit_code == 0
     assert "SECRET" not in weir("webhooks", "list", "--format", "json").stdout

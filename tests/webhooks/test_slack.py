@@ -49,6 +49,8 @@ def test_a_threshold_of_one_model_is_not_called_one_of_all(kind: EventType) -> N
     assert "100 of tokens in its" in of_all.replace(" again", "")
     assert "in its day from 2026-11-01" in of_all
     assert "in its month from 2026-11-01" in sentence(kind, {**data, "period": "P1M"})
+    assert " 100 of EUR of tokens " in sentence(kind, {**data, "currency": "EUR"})
+    assert " 100 of EUR " in sentence(kind, {**data, "meter": None, "currency": "EUR"})
 
 
 @given(st.sampled_from([*EventType, "weir.of.a.later.release"]), st.dictionaries(st.text(min_size=1), VALUES))

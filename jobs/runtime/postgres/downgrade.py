@@ -177,6 +177,11 @@ USES = (
         "catalog.limits has limits of a dimension",
     ),
     Use(
+        "0146",
+        "EXISTS (SELECT FROM catalog.limits WHERE meter <> '' AND currency <> '')",
+        "catalog.limits has limits of what a meter costs",
+    ),
+    Use(
         "0105",
         "EXISTS (SELECT FROM jobs WHERE job = 'ingestion' AND jsonb_array_length(config -> 'events') > 1)",
         "ingestion reads several topics, and would read one of them: remove the others (`weir topics remove`)",
@@ -269,6 +274,10 @@ LOSSES = (
                       'next upgrade begins with what is accepted from then on', min(topic))
         FROM ordered_events WHERE next_position IS NOT NULL HAVING count(*) > 0
         """,
+    ),
+    Loss(
+        "0146",
+        "SELECT format('the codes of %s limits', count(*)) FROM catalog.limits WHERE code <> '' HAVING count(*) > 0",
     ),
     Loss(
         "0134",
