@@ -57,6 +57,39 @@ def unlike(chance: random.Random, number: int) -> str:
     return f'model = "m-{chance.randrange(50)}" and {chance.choice(tests)} and {lists}'
 
 
+def of_any_form(chance: random.Random, number: int) -> str:
+    """One test that few outcomes meet, and up to three of any column, some of them alternatives."""
+    rare = (
+        f'account = "a-{chance.randrange(1_000)}"',
+        f'user_id in ("u-{chance.randrange(10_000)}", "u-{number}")',
+        f"latency_ms > {chance.randint(20_000, 200_000)}",
+        f"output_tokens >= {chance.randint(6_000, 100_000)}",
+        f'model = "m-{chance.randrange(50)}" and status = "error"',
+        f'account.tags.team = "t{chance.randrange(100)}" and not model in ("m-1", "m-{chance.randrange(50)}")',
+    )
+    tests = [_any_test(chance) for _ in range(chance.randint(0, 3))]
+    if len(tests) > 1 and chance.random() < 0.5:
+        tests = [f"({' or '.join(tests)})"]
+    return " and ".join([chance.choice(rare), *tests])
+
+
+def _any_test(chance: random.Random) -> str:
+    column, kind = chance.choice(list(COLUMNS.items()))
+    if kind is Kind.TEXT:
+        value = f'"{column[0]}-{chance.randrange(9)}"'
+        ways = (
+            f"!= {value}",
+            f'in ({value}, {value[:-1]}0")',
+            f"starts with {value}",
+            "is not null",
+            f"not in ({value})",
+        )
+        return f"{column} {chance.choice(ways)}"
+    if kind is Kind.BOOLEAN:
+        return chance.choice((column, f"not {column}", f"{column} is null"))
+    return f"{column} {chance.choice(('<', '<=', '>', '>=', '!='))} {chance.randint(1, 9_000)}"
+
+
 def running(conditions: list[str]) -> RunningWatches:
     """The same as analytics reads them from Postgres."""
     stored = []
@@ -112,13 +145,13 @@ def measure(conditions: list[str], rows: int, batches: int, seed: int) -> tuple[
 
 
 def main() -> None:
-    """Print both mixes."""
+    """Print each mix."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--watches", type=int, default=10_000)
     parser.add_argument("--rows", type=int, default=25_000)
     parser.add_argument("--batches", type=int, default=20)
     given = parser.parse_args()
-    for name, condition in {"five shapes": mixed, "no two alike": unlike}.items():
+    for name, condition in {"five shapes": mixed, "no two alike": unlike, "of any form": of_any_form}.items():
         chance = random.Random(1)
         conditions = [condition(chance, number) for number in range(given.watches)]
         compiled, per_million, hits = measure(conditions, given.rows, given.batches, 2)
