@@ -56,6 +56,8 @@ MEASURES = (
         for column in ("real", "whole")
         for where in ((), WHERE)
     ),
+    Measure("gaps", Aggregate.GAPS),
+    Measure("gaps_some", Aggregate.GAPS, None, WHERE),
 )
 VIEWS = (
     View("of_all", (), MEASURES),
