@@ -1,4 +1,4 @@
-"""Tests of one kind of all terms at once: pairs of a term and a row → those that pass, whatever value each compares."""
+"""Tests of one kind of all terms at once: pairs of a term and a row → the pairs whose row passes."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _COMPARED: Mapping[Operator, Callable[[Ints, Ints], Booleans]] = {
 
 
 class Rows:
-    """The rows of a batch, and what tests read of their columns, each made when it is first asked for."""
+    """The rows of a batch, and what tests read of their columns, each made when it is first members for."""
 
     def __init__(self, typed: pl.DataFrame, known: Mapping[str, pl.DataFrame]) -> None:
         self.typed = typed
@@ -113,8 +113,8 @@ class AtomTests:
         """Pairs of a term and the place of a row → those whose row meets all atoms of the term."""
         for kinds, numbers in zip(self._kind, self._number, strict=True):
             passes = np.ones(len(terms), dtype=np.bool_)
-            for kind, asked in grouped(kinds[terms]):
-                passes[asked] = self._tests[kind](rows, places[asked], numbers[terms[asked]])
+            for kind, members in grouped(kinds[terms]):
+                passes[members] = self._tests[kind](rows, places[members], numbers[terms[members]])
             terms, places = terms[passes], places[passes]
         return terms, places
 

@@ -38,8 +38,8 @@ class Rests:
     def passing(self, rows: Rows, terms: Ints, places: Ints) -> tuple[Ints, Ints]:
         """Pairs of a term and the place of a row → those whose row meets the rest of the term."""
         passes = np.ones(len(terms), dtype=np.bool_)
-        for group, asked in grouped(self._group[terms]):
-            passes[asked] = self._shapes[group].passing(rows, places[asked], self._number[terms[asked]])
+        for group, members in grouped(self._group[terms]):
+            passes[members] = self._shapes[group].passing(rows, places[members], self._number[terms[members]])
         return terms[passes], places[passes]
 
 

@@ -71,7 +71,7 @@ def terms_of(expression: Expression) -> Sequence[Term]:
     for number, part in enumerate(parts):
         if isinstance(part, Or) and len(part.parts) <= MAX_TERMS:
             others = (*parts[:number], *parts[number + 1 :])
-            terms = [_term((*others, *conjuncts(one))) for one in part.parts]
+            terms = [_term((*others, *conjuncts(alternative))) for alternative in part.parts]
             if all(term.is_found for term in terms):
                 return terms
     return [_term(parts)]

@@ -33,7 +33,7 @@ _BEGIN = (
 )
 _CHECKED = "UPDATE audits SET checks = %s, unexpected = %s WHERE audit_id = %s"
 _APPENDED = "UPDATE audits SET corrected = %s, changed = %s WHERE audit_id = %s"
-# An audit of a period proves no more of it than was left; one without a period proves whatever was.
+# An audit of a period proves no more of it than was left; one without a period proves all that was there.
 _COMPARED = (
     "UPDATE audits SET billed_to = %s,"
     " received_from = CASE WHEN received_from IS NOT NULL THEN greatest(received_from, %s) END WHERE audit_id = %s"

@@ -56,7 +56,8 @@ def _appended(cause: str) -> str:
 USES = (
     Use(
         "0145",
-        """EXISTS (SELECT FROM analytics_views WHERE is_declared AND definition @> '{"measures": [{"aggregate": "gaps"}]}')""",
+        "EXISTS (SELECT FROM analytics_views WHERE is_declared"
+        """ AND definition @> '{"measures": [{"aggregate": "gaps"}]}')""",
         "a view measures the time between outcomes: take `gaps` out of `views`, and start analytics once",
     ),
     Use(
