@@ -9,52 +9,18 @@ from __future__ import annotations
 import argparse
 import random
 import time
-from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
 import polars as pl
 
+from bench.watch_conditions import COLUMNS, MIXES
 from jobs.analytics.watches.hits import Hits
 from jobs.analytics.watches.running import RunningWatches
-from metering.contracts.model import Kind
 from metering.watches.expressions import column_tests
 from metering.watches.parser import parse
 
-COLUMNS: Mapping[str, Kind] = {
-    **dict.fromkeys(("account", "model", "region", "status", "user_id"), Kind.TEXT),
-    **dict.fromkeys(("input_tokens", "output_tokens"), Kind.INTEGER),
-    "latency_ms": Kind.DOUBLE,
-    "cached": Kind.BOOLEAN,
-}
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
-
-
-def mixed(chance: random.Random, number: int) -> str:
-    """Conditions of five shapes; every tenth compares nothing with `=`, so each outcome is tested."""
-    model, account = f"m-{chance.randrange(50)}", f"a-{chance.randrange(1_000)}"
-    tokens, slow_ms = chance.randint(50_000, 200_000), chance.randint(100_000, 200_000)
-    match number % 10:
-        case 0 | 1 | 2 | 3 | 4:
-            team = f"t{chance.randrange(100)}"
-            return f'model = "{model}" and output_tokens > {tokens} and account.tags.team = "{team}"'
-        case 5 | 6:
-            return f'account = "{account}" and status in ("error", "cancelled")'
-        case 7:
-            return f'account = "{account}" and latency_ms > {slow_ms}'
-        case 8:
-            return f'model in ("{model}", "m-x") and not (cached or region = "eu") and input_tokens >= {tokens}'
-        case _:
-            return f"latency_ms > {slow_ms} and output_tokens > {chance.randint(1, 100)}"
-
-
-def unlike(chance: random.Random, number: int) -> str:
-    """Conditions no two of which have one shape: nothing is shared but the value by which rows are found."""
-    tests = [f"output_tokens > {chance.randint(50_000, 200_000)}", f"latency_ms > {chance.randint(50_000, 200_000)}"]
-    lists = " and ".join(
-        f'region not in ("r-{number}-{place}", "r-{chance.randrange(9)}")' for place in range(chance.randint(1, 3))
-    )
-    return f'model = "m-{chance.randrange(50)}" and {chance.choice(tests)} and {lists}'
 
 
 def running(conditions: list[str]) -> RunningWatches:
@@ -112,13 +78,13 @@ def measure(conditions: list[str], rows: int, batches: int, seed: int) -> tuple[
 
 
 def main() -> None:
-    """Print both mixes."""
+    """Print each mix."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--watches", type=int, default=10_000)
     parser.add_argument("--rows", type=int, default=25_000)
     parser.add_argument("--batches", type=int, default=20)
     given = parser.parse_args()
-    for name, condition in {"five shapes": mixed, "no two alike": unlike}.items():
+    for name, condition in MIXES.items():
         chance = random.Random(1)
         conditions = [condition(chance, number) for number in range(given.watches)]
         compiled, per_million, hits = measure(conditions, given.rows, given.batches, 2)

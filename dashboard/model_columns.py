@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
 
-from metering.views import Aggregate, Measure, View
+from metering.views import OF_RANKS, Aggregate, Measure, View
 from metering.vocabulary import Status
 
 
@@ -31,7 +31,7 @@ def roles_of(view: View) -> Roles:
             measure for measure in measures if measure.aggregate is Aggregate.COUNT and _is_of_failures(measure)
         ),
         users=_first(measure for measure in measures if measure.aggregate is Aggregate.DISTINCT and not measure.where),
-        percentiles=_all(measure for measure in measures if measure.aggregate is Aggregate.PERCENTILES),
+        percentiles=_all(measure for measure in measures if measure.aggregate in OF_RANKS),
         sums=_all(measure for measure in measures if measure.aggregate is Aggregate.SUM),
     )
 

@@ -1,7 +1,7 @@
 """Measures of views as panes store them: how two are merged, and what a reader sees.
 
 Numbers are decimals written as texts. Sketches are those of Apache DataSketches in Base64, which Spark writes and
-Python reads.
+Python reads; the times of which gaps are made are `ArrivalTimes`.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from datasketches import (  # type: ignore[import-untyped]
 )
 from numpy.typing import NDArray
 
+from jobs.arrival_times import ArrivalTimes
 from metering.views import RANKS, Aggregate, Measure
 
 LG_HLL = 12
@@ -200,6 +201,12 @@ def _quantiles(_measure: Measure, stored: Stored) -> dict[str, float] | None:
     )
 
 
+def _between(_measure: Measure, stored: Stored) -> dict[str, float] | None:
+    found = ArrivalTimes()
+    found.add(stored)
+    return found.percentiles_ms(RANKS)
+
+
 def _top_values(measure: Measure, stored: Stored) -> list[dict[str, Any]]:
     listed = _frequent(stored).get_frequent_items(frequent_items_error_type.NO_FALSE_NEGATIVES)
     ordered = sorted(((value, count) for value, count, *_ in listed), key=lambda found: (-found[1], found[0]))
@@ -214,6 +221,7 @@ _ACCUMULATORS: Mapping[Aggregate, Callable[[], Accumulator]] = {
     Aggregate.DISTINCT: _Distinct,
     Aggregate.PERCENTILES: _Percentiles,
     Aggregate.TOP: _Top,
+    Aggregate.GAPS: ArrivalTimes,
 }
 _SHOWN: Mapping[Aggregate, Callable[[Measure, Stored], Any]] = {
     Aggregate.COUNT: _number,
@@ -223,4 +231,5 @@ _SHOWN: Mapping[Aggregate, Callable[[Measure, Stored], Any]] = {
     Aggregate.DISTINCT: _estimate,
     Aggregate.PERCENTILES: _quantiles,
     Aggregate.TOP: _top_values,
+    Aggregate.GAPS: _between,
 }

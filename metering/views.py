@@ -20,7 +20,7 @@ RANKS = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99}
 
 
 class Aggregate(StrEnum):
-    """What a measure makes of the outcomes of a window. The first four are exact, the others are sketches."""
+    """What a measure makes of the outcomes of a window. The first four are exact, the next three are sketches."""
 
     COUNT = "count"
     SUM = "sum"
@@ -29,11 +29,19 @@ class Aggregate(StrEnum):
     DISTINCT = "distinct"
     PERCENTILES = "percentiles"
     TOP = "top"
+    GAPS = "gaps"
+
+
+OF_RANKS = (Aggregate.PERCENTILES, Aggregate.GAPS)
+"""What is shown as a number for each of RANKS."""
 
 
 @dataclass(frozen=True)
 class Measure:
-    """One measure of a view. `column` is None of a count; `where` are conditions on the outcome, as of a meter."""
+    """One measure of a view; `where` are conditions on the outcome, as of a meter.
+
+    `column` is None of a count and of gaps.
+    """
 
     name: str
     aggregate: Aggregate

@@ -13,7 +13,6 @@ import pyarrow as pa
 from jobs.analytics.newest_panes import AddedPane, Key, NewestPanes, Pane, account_of
 from jobs.runtime.postgres.sink import stage
 from jobs.streams import INSTANT
-from jobs.view_measures import Stored
 from metering.views import View
 from metering.windows import MINUTE
 
@@ -135,7 +134,7 @@ def _of_spark(cursor: psycopg.Cursor[Any], views: Mapping[str, View]) -> Iterato
         yield AddedPane(view, version, minute, tuple(json.loads(keys)), _parts(views[view], measures))
 
 
-def _parts(view: View, measures: str) -> tuple[Stored | None, ...]:
+def _parts(view: View, measures: str) -> tuple[Any, ...]:
     found = json.loads(measures)
     return tuple(found.get(measure.name) for measure in view.measures)
 

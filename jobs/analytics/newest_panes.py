@@ -19,7 +19,7 @@ OPEN_PANES = 2_000
 is kept, and all at once were more than a driver holds, and took longer than Postgres lets a session be idle."""
 OPEN_BYTES = 16 << 20
 """Of rows of these: of each pane a driver has about seven times as much, as it is read, opened, and written."""
-STORED_BYTES = {Aggregate.DISTINCT: 6_000, Aggregate.PERCENTILES: 7_000, Aggregate.TOP: 100_000}
+STORED_BYTES = {Aggregate.DISTINCT: 6_000, Aggregate.PERCENTILES: 7_000, Aggregate.TOP: 100_000, Aggregate.GAPS: 11_000}
 """The most that a row has of a measure, of a top with values as long as a UUID; a number has next to nothing."""
 MEASURE_BYTES = 1_000
 """Of each measure of a pane beside what it stores."""

@@ -24,7 +24,7 @@ def panes(outcomes: DataFrame, view: View) -> DataFrame:
     """Outcomes (event_time, the view's columns) → view, version, window_start, keys and measures.
 
     `keys` is a JSON array of texts in the order of `by`, `measures` a JSON object: numbers as texts, sketches in
-    Base64; a measure without any value is left out.
+    Base64, times as a list of microseconds; a measure without any value is left out.
     """
     minute = F.window("event_time", "1 minute")
     grouped = outcomes.groupBy(minute.alias("window"), *[F.col(key).cast("string").alias(key) for key in view.by])
@@ -77,6 +77,10 @@ def _top(measure: Measure) -> Column:
     return F.base64(items["sketch"])
 
 
+def _times(measure: Measure) -> Column:
+    return F.collect_list(F.when(_is_taken(measure), F.unix_micros("event_time")))
+
+
 AGGREGATES: Mapping[Aggregate, Callable[[Measure], Column]] = {
     Aggregate.COUNT: _count,
     Aggregate.SUM: lambda measure: F.try_sum(_taken(measure, NUMBER)).cast("string"),
@@ -85,4 +89,5 @@ AGGREGATES: Mapping[Aggregate, Callable[[Measure], Column]] = {
     Aggregate.DISTINCT: _distinct,
     Aggregate.PERCENTILES: _percentiles,
     Aggregate.TOP: _top,
+    Aggregate.GAPS: _times,
 }

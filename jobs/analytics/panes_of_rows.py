@@ -74,9 +74,9 @@ def _taken(measure: Measure) -> pl.Expr:
         for column, values in measure.where
     ]
     is_taken = reduce(pl.Expr.and_, conditions, pl.lit(value=True))
-    if measure.column is None:
+    if measure.aggregate is Aggregate.COUNT:
         return is_taken.sum() if conditions else pl.len()
-    column = pl.col(measure.column)
+    column = pl.col("event_time").dt.epoch("us") if measure.column is None else pl.col(measure.column)
     values = column.filter(is_taken & column.is_not_null())
     match measure.aggregate:
         case Aggregate.SUM:
@@ -88,7 +88,7 @@ def _taken(measure: Measure) -> pl.Expr:
             return values.max()
         case Aggregate.PERCENTILES:
             return values.cast(pl.Float64)
-    return values.cast(pl.String)
+    return values if measure.aggregate is Aggregate.GAPS else values.cast(pl.String)
 
 
 def _counts(found: pl.Series) -> Iterator[Stored | None]:
@@ -116,6 +116,14 @@ def _reals(found: pl.Series) -> Iterator[NDArray[np.float64]]:
         begin = end
 
 
+def _whole(found: pl.Series) -> Iterator[NDArray[np.int64]]:
+    values, ends = _flat(found)
+    array, begin = values.to_numpy(), 0
+    for end in ends:
+        yield array[begin:end]
+        begin = end
+
+
 def _flat(found: pl.Series) -> tuple[pl.Series, list[int]]:
     """Lists as one series, and where each of them ends in it."""
     lengths = found.list.len()
@@ -130,4 +138,5 @@ _PARTS: Mapping[Aggregate, Callable[[pl.Series], Iterator[Any]]] = {
     Aggregate.DISTINCT: _texts,
     Aggregate.PERCENTILES: _reals,
     Aggregate.TOP: _texts,
+    Aggregate.GAPS: _whole,
 }

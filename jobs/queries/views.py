@@ -12,7 +12,7 @@ from jobs.billing_progress import Database
 from jobs.settings.known_part import known_part
 from jobs.settings.views import WindowsConfig
 from jobs.view_measures import Stored, merged, shown
-from metering.views import RANKS, Aggregate, View, hopping, sessions, view_of
+from metering.views import OF_RANKS, RANKS, Aggregate, View, hopping, sessions, view_of
 from metering.vocabulary import Job
 from metering.windows import MINUTE
 
@@ -148,7 +148,7 @@ def columns_of(view: View) -> tuple[str, ...]:
 
 def flat_columns(view: View) -> tuple[str, ...]:
     """Those of `flat`: of tables and CSV, with a column for each percentile."""
-    split = {measure.name for measure in view.measures if measure.aggregate is Aggregate.PERCENTILES}
+    split = {measure.name for measure in view.measures if measure.aggregate in OF_RANKS}
     return tuple(
         flat
         for name in columns_of(view)
@@ -160,7 +160,7 @@ def flat(view: View, row: Row) -> Row:
     """A row of `view_rows` with one value in each column: a top is a text."""
     found = dict(row)
     for measure in view.measures:
-        if measure.aggregate is Aggregate.PERCENTILES:
+        if measure.aggregate in OF_RANKS:
             percentiles = found.pop(measure.name) or {}
             found |= {f"{measure.name}_{rank}": percentiles.get(rank) for rank in RANKS}
         elif measure.aggregate is Aggregate.TOP:

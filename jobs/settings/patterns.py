@@ -64,8 +64,8 @@ class PatternConfig(BaseModel):
     measures: dict[PlainName, str] = Field(
         default_factory=dict,
         max_length=MAX_MEASURES,
-        description="What a match is shown with, by name: count(*), count(A), or count, first, last, sum, min, max of "
-        "a COLUMN or A.COLUMN.",
+        description="What a match is shown with, by name: count(*), count(A), count(distinct COLUMN), or count, "
+        "first, last, sum, min, max of a COLUMN or A.COLUMN.",
     )
     after_match: AfterMatch = Field(
         default=AfterMatch.PAST_LAST_ROW,

@@ -53,7 +53,7 @@ class TopSelection(Selection):
 
 
 class MeasureConfig(BaseModel):
-    """One measure of a view: exactly one of these. `count` alone counts all outcomes."""
+    """One measure of a view: exactly one of these. `count` and `gaps` alone are of all outcomes."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -69,6 +69,12 @@ class MeasureConfig(BaseModel):
     )
     top: PlainName | TopSelection | None = Field(
         default=None, description="The most frequent values of a column with their counts: estimates (frequent items)."
+    )
+
+    gaps: Counted | None = Field(
+        default=None,
+        description="p50, p90, p95 and p99 of the time from an outcome to the next one of a window, in milliseconds: "
+        "`gaps`, or with a `where`. Exact up to 1,024 different times of a minute, else off by less than 66 ms.",
     )
 
     @model_validator(mode="after")
@@ -92,14 +98,14 @@ class MeasureConfig(BaseModel):
         return Measure(name, aggregate, getattr(given, "of", None), where, k)
 
 
-def _count_alone(given: Any) -> Any:
-    if isinstance(given, str) and given != Aggregate.COUNT.value:
-        raise ValueError("a measure is `count`, or an aggregate of a column, such as {sum: output_tokens}")
-    return {"count": {}} if given == Aggregate.COUNT.value else given
+def _name_alone(given: Any) -> Any:
+    if isinstance(given, str) and given not in (Aggregate.COUNT.value, Aggregate.GAPS.value):
+        raise ValueError("a measure is `count`, `gaps`, or an aggregate of a column, such as {sum: output_tokens}")
+    return {given: {}} if isinstance(given, str) else given
 
 
 MeasureGiven = Annotated[
-    MeasureConfig, BeforeValidator(_count_alone, json_schema_input_type=Literal["count"] | MeasureConfig)
+    MeasureConfig, BeforeValidator(_name_alone, json_schema_input_type=Literal["count", "gaps"] | MeasureConfig)
 ]
 
 
@@ -157,7 +163,9 @@ class ViewConfig(BaseModel):
         """How many series its gauges are at most: percentiles are several, a top is none."""
         if self.gauges is None:
             return 0
-        of_key = (len(RANKS) if given.percentiles else 0 if given.top else 1 for given in self.measures.values())
+        of_key = (
+            len(RANKS) if given.percentiles or given.gaps else 0 if given.top else 1 for given in self.measures.values()
+        )
         return self.gauges.top * sum(of_key)
 
     @model_validator(mode="after")

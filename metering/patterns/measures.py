@@ -16,7 +16,7 @@ Row = Mapping[str, str]
 """The values of a row by column, without nulls: numbers are written as decimals, booleans are true or false."""
 _TEXT = re.compile(
     rf"(?P<function>[a-z]+)\( *"
-    rf"(?:\*|(?P<alone>{VARIABLE})|(?:(?P<of>{VARIABLE})\.)?(?P<column>{PLAIN_NAME})) *\)"
+    rf"(?:\*|(?P<alone>{VARIABLE})|(?P<distinct>distinct +)?(?:(?P<of>{VARIABLE})\.)?(?P<column>{PLAIN_NAME})) *\)"
 )
 _EXACT = Context(prec=60)
 
@@ -43,12 +43,14 @@ class PatternMeasure:
     function: Function
     variable: str | None = None
     column: str | None = None
+    is_distinct: bool = False
+    """Of a count of a column: whether a value counts once."""
 
     @property
     def text(self) -> str:
         """As it is declared."""
         of = ".".join(part for part in (self.variable, self.column) if part)
-        return f"{self.function}({of or '*'})"
+        return f"{self.function}({'distinct ' if self.is_distinct else ''}{of or '*'})"
 
     def value(self, rows: Sequence[Row], variables: Sequence[str]) -> str | int | None:
         """What it is of a match: the rows, and the variable that each stands for.
@@ -63,7 +65,7 @@ class PatternMeasure:
             return of[0 if self.function is Function.FIRST else -1].get(self.column) if of else None
         values = [value for row in of if (value := row.get(self.column)) is not None]
         if self.function is Function.COUNT:
-            return len(values)
+            return len(set(values) if self.is_distinct else values)
         return f"{_OF_NUMBERS[self.function]([Decimal(value) for value in values]):f}" if values else None
 
 
@@ -79,9 +81,14 @@ def measure_of(name: str, text: str) -> PatternMeasure:
     found = _TEXT.fullmatch(text.strip())
     if found is None or found["function"] not in [*Function]:
         raise ValueError(
-            f"{text!r} is no measure: count(*), count(A), or one of {', '.join(Function)} of a COLUMN or of A.COLUMN"
+            f"{text!r} is no measure: count(*), count(A), count(distinct COLUMN), or one of {', '.join(Function)} of a "
+            "COLUMN or of A.COLUMN"
         )
     function = Function(found["function"])
     if found["column"] is None and function is not Function.COUNT:
         raise ValueError(f"{text!r} needs a column, such as {function}(model) or {function}(A.model)")
-    return PatternMeasure(name, function, found["alone"] or found["of"], found["column"])
+    if found["distinct"] and function is not Function.COUNT:
+        raise ValueError(f"{text!r} is no measure: only count has distinct")
+    return PatternMeasure(
+        name, function, found["alone"] or found["of"], found["column"], is_distinct=bool(found["distinct"])
+    )

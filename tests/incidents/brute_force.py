@@ -37,6 +37,7 @@ DECLARED: Mapping[str, Any] = {
                 "keys": {"distinct": "api_key_id"},
                 "users": {"distinct": "user_id"},
                 "latency_ms": {"percentiles": "latency_ms"},
+                "gap_ms": "gaps",
             },
         }
     },
@@ -142,7 +143,14 @@ def exact_measures(of_window: Sequence[Seen]) -> dict[str, Any]:
         "tokens": sum(tokens) if tokens else None,
         "slowest_ms": max(latencies, default=None),
         "fastest_ms": min(latencies, default=None),
+        "gap_ms": _gaps_ms([one.at for one in of_window]),
     }
+
+
+def _gaps_ms(instants: Iterable[datetime]) -> dict[str, float] | None:
+    gaps = sorted((later - at) / timedelta(milliseconds=1) for at, later in pairwise(sorted(instants)))
+    percents = (50, 90, 95, 99) if gaps else ()
+    return {f"p{percent}": gaps[(percent * len(gaps) + 99) // 100 - 1] for percent in percents} or None
 
 
 def distinct(of_window: Sequence[Seen], column: str) -> int:

@@ -19,6 +19,7 @@ from jobs.analytics.newest_panes import Pane
 from jobs.analytics.panes import panes
 from jobs.analytics.panes_of_rows import can_measure, panes_of_rows
 from jobs.analytics.pipeline import STAGED
+from jobs.arrival_times import ArrivalTimes
 from jobs.streams import INSTANT
 from jobs.view_measures import LG_HLL, TOP_ITEMS, merged, shown
 from metering.instants import EPOCH
@@ -56,6 +57,8 @@ MEASURES = (
         for column in ("real", "whole")
         for where in ((), WHERE)
     ),
+    Measure("gaps", Aggregate.GAPS),
+    Measure("gaps_some", Aggregate.GAPS, None, WHERE),
 )
 VIEWS = (
     View("of_all", (), MEASURES),
@@ -122,6 +125,11 @@ def asked(measure: Measure, stored: str) -> Any:
             return count, [sketch.get_quantile(rank) for rank in ranks]
         case Aggregate.TOP:
             return shown(Measure("", Aggregate.TOP, k=TOP_ITEMS), stored)
+        case Aggregate.GAPS:
+            # Spark lists the times, and the fold stores them.
+            times = ArrivalTimes()
+            times.add(stored)
+            return times.stored()
     return stored
 
 

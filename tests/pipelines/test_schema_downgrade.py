@@ -24,6 +24,7 @@ from jobs.runtime.postgres.ownership import Ownership
 from jobs.runtime.postgres.schema import migrate, migrator, schema_is_current
 from laptop.database import program
 from metering.plan_terms import PLAN_MODEL
+from metering.views import Aggregate, Measure, View
 from tests.conftest import _named
 from tests.database_rows import write
 from webhooks.endpoints import add
@@ -227,6 +228,9 @@ PLANTED: dict[str, Callable[[str], None]] = {
         at,
         "catalog.limits",
         {"meter": "requests", "currency": "EUR", "plan": "p", "period": "P1M", "effective_from": NOW, "amount": 1},
+    ),
+    "a view measures the time between outcomes": lambda at: write(
+        at, "analytics_views", {**VIEW, "definition": Jsonb(View("v", (), (Measure("m", Aggregate.GAPS),)).definition)}
     ),
     "limits of a rolling period": lambda at: write(
         at,

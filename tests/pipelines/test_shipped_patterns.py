@@ -132,9 +132,15 @@ def test_of_usual_traffic_each_shipped_pattern_finds_what_was_planted_and_nothin
     [burst] = standing(connection, "burst_of_its_hour")
     assert burst["measures"] == {"before": 360}
     [leaked] = standing(connection, "regions_in_turn")
-    assert leaked["measures"] == {"changes": 3, "first_region": "eu", "last_region": "sa"}
+    assert leaked["measures"] == {"changes": 3, "regions": 4, "first_region": "eu", "last_region": "sa"}
     [curious] = standing(connection, "price_probing")
-    assert curious["measures"] == {"models_tried": 6, "first_model": "m-0", "last_model": "m-2", "tokens": "15.000000"}
+    assert curious["measures"] == {
+        "models_tried": 6,
+        "models": 3,
+        "first_model": "m-0",
+        "last_model": "m-2",
+        "tokens": "15.000000",
+    }
 
 
 def test_a_key_that_is_not_known_is_no_key_to_any_of_them(connection: psycopg.Connection[Any]) -> None:

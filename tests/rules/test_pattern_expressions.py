@@ -29,6 +29,7 @@ from metering.patterns.expressions import (
     condition_of,
     looks_back,
 )
+from metering.patterns.measures import measure_of
 
 BURST: dict[str, Any] = {
     "of": "outcomes",
@@ -267,6 +268,7 @@ def test_a_burst_that_cannot_be_looked_for_is_refused_and_told_why(
         ({"measures": {"n": "sum(model)"}}, r"patterns\.p\.measures\.n names model.*numbers"),
         ({"define": {"C": 'status = "error"'}}, "C is no variable of the pattern, which has A, B"),
         ({"measures": {"n": "count(C)"}}, "C is no variable of the pattern"),
+        ({"measures": {"n": "sum(distinct output_tokens)"}}, "only count has distinct"),
         ({"measures": {"n": "avg(output_tokens)"}}, r"'avg\(output_tokens\)' is no measure: count\(\*\), count\(A\)"),
         ({"measures": {"n": "sum(*)"}}, r"'sum\(\*\)' needs a column"),
         ({"define": {"A": "status ="}}, "A: 'status =' ends"),
@@ -292,3 +294,11 @@ def test_matches_are_kept_as_long_as_they_may_be_revised(tmp_path: Path) -> None
 def test_a_text_that_postgres_cannot_have_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="cannot have the character"):
         condition_of(f'model = "{text}"')
+
+
+def test_values_that_differ_are_counted_once_each_of_all_rows_or_of_a_variable() -> None:
+    rows = [{"region": "eu"}, {"region": "us"}, {}, {"region": "us"}, {"region": "ap"}]
+    names = ["A", "B", "B", "B", "A"]
+    texts = {"count(distinct region)": 3, "count( distinct  B.region )": 1, "count(region)": 4, "count(B.region)": 2}
+    assert {text: measure_of("n", text).value(rows, names) for text in texts} == texts
+    assert measure_of("n", "count(distinct  A.region)").text == "count(distinct A.region)"

@@ -20,6 +20,7 @@ MEASURES: dict[str, Any] = {
     "latency_ms": {"percentiles": "latency_ms"},
     "tokens": {"sum": {"of": "output_tokens", "where": {"cached": False}}},
     "busiest": {"top": {"of": "user_id", "k": 3}},
+    "gap_ms": "gaps",
 }
 HEALTH = {"of": "outcomes", "by": ["model", "region"], "measures": MEASURES}
 
@@ -78,7 +79,7 @@ def test_what_a_driver_stores_is_read_back_as_it_was(tmp_path: Path) -> None:
         ({"views": {"v": {**HEALTH, "measures": {"n": {"sum": "status"}}}}}, r"measures\.n names status.*numbers"),
         (
             {"views": {"v": {**HEALTH, "measures": {"n": "cont"}}}},
-            r"views\.v\.measures\.n is 'cont': a measure is `count`, or",
+            r"views\.v\.measures\.n is 'cont': a measure is `count`, `gaps`, or",
         ),
         ({"views": {"v": {**HEALTH, "measures": {"n": {}}}}}, "a measure is exactly one of count, sum, min, max"),
         (
@@ -105,10 +106,11 @@ def test_a_mistake_is_refused_with_its_place_and_what_is_allowed(
 
 
 def test_every_aggregate_can_be_declared(tmp_path: Path) -> None:
-    columns = {aggregate: "latency_ms" for aggregate in Aggregate if aggregate is not Aggregate.COUNT}
+    columns = {of: "latency_ms" for of in Aggregate if of not in (Aggregate.COUNT, Aggregate.GAPS)}
     measures = {f"of_{aggregate}": {aggregate.value: column} for aggregate, column in columns.items()}
+    measures |= {"all": "count", "some": {"gaps": {"where": {"status": ["error"]}}}}
     [view] = loaded(tmp_path, views={"v": {"of": "outcomes", "measures": measures}}).jobs.analytics.declared_views
-    assert {measure.aggregate for measure in view.measures} == set(columns)
+    assert {measure.aggregate for measure in view.measures} == set(Aggregate)
 
 
 def with_gauges(*tops: int) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +44,8 @@ MEASURES = {
     "latency_total_ms": {"sum": "latency_ms"},
     "tokens": {"sum": "output_tokens"},
     "busiest": {"top": {"of": "user_id", "k": 3}},
+    "gap_ms": "gaps",
+    "error_gap_ms": {"gaps": {"where": {"status": ["error"]}}},
 }
 REAL = ("slowest_ms", "fastest_ms", "latency_total_ms")
 """Numbers with a floating point, which Spark casts."""
@@ -231,4 +234,13 @@ def exact_measures(of_window: Sequence[Happened]) -> dict[str, Any]:
         "latency_total_ms": sum(latencies) if latencies else None,
         "tokens": sum(tokens) if tokens else None,
         "users": len({one.user for one in of_window if one.user is not None}),
+        "gap_ms": gaps_ms([one.at for one in of_window]),
+        "error_gap_ms": gaps_ms([one.at for one in of_window if one.effective_status == "error"]),
     }
+
+
+def gaps_ms(instants: Iterable[datetime]) -> dict[str, float] | None:
+    """Percentiles of the time from each to the next: the least gap that so many in a hundred are not above."""
+    gaps = sorted((later - at) / timedelta(milliseconds=1) for at, later in pairwise(sorted(instants)))
+    percents = (50, 90, 95, 99) if gaps else ()
+    return {f"p{percent}": gaps[(percent * len(gaps) + 99) // 100 - 1] for percent in percents} or None

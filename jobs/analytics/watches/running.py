@@ -12,7 +12,7 @@ import psycopg
 
 from jobs.analytics.watches.attributes import READ, account_versions, attributes_in
 from jobs.analytics.watches.index import WatchIndex
-from jobs.analytics.watches.shapes import Watch
+from jobs.analytics.watches.terms import Watch
 from jobs.runtime.job import Lookup
 from jobs.streams import Table
 from metering.contracts.model import Kind

@@ -55,6 +55,12 @@ def _appended(cause: str) -> str:
 
 USES = (
     Use(
+        "0145",
+        "EXISTS (SELECT FROM analytics_views WHERE is_declared"
+        """ AND definition @> '{"measures": [{"aggregate": "gaps"}]}')""",
+        "a view measures the time between outcomes: take `gaps` out of `views`, and start analytics once",
+    ),
+    Use(
         "0132",
         "EXISTS (SELECT FROM catalog.pools WHERE end_month IS NULL OR end_month > first_month)",
         "catalog.pools has, or had, accounts that share a month's total",
