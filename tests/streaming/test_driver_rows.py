@@ -356,7 +356,7 @@ def test_a_pause_depends_on_the_rows_of_its_batch_and_ends_when_half_of_what_the
         if new:
             journal.commit([heartbeat(2)] * new)
         found = table.found()
-        rows = 0 if found is None else len(found)
+        rows = found.num_rows if isinstance(found, pa.Table) else 0
         at[0] += rows
         return rows
 
