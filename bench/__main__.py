@@ -36,6 +36,9 @@ NEEDS = {
 """Whose output each application is measured on."""
 OTHERS = ("watching", "declared", "prices", "stack", "posted", "idle", "audit")
 STACK_RATE = 50
+WATCHED_RATE = 10_000
+"""Events a second: ingestion commits 50,000 every 5 s then, and analytics decides itself how many commits it takes
+together. What a batch of it costs hardly depends on how many outcomes it has."""
 
 
 def main(
@@ -100,7 +103,7 @@ def _applications(folder: Path, plan: Plan, chosen: set[str], console: Console) 
 
 
 def _watching(folder: Path, events: int, console: Console) -> AnalyticsMeasured:
-    return measure_analytics(folder, Plan(events // 2, events // 2, 0), _teller("watching", console))
+    return measure_analytics(folder, Plan(events // 2, events // 2, 0, WATCHED_RATE), _teller("watching", console))
 
 
 def _declared(folder: Path, events: int, console: Console) -> DeclaredMeasured:

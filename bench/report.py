@@ -138,6 +138,19 @@ def _of_watching(watching: AnalyticsMeasured) -> list[Line]:
         Line("analytics and thresholds", watching.cpu_seconds_per_million, AIMS["analytics"], unit),
         *[Line(f"{what}: {part}", seconds, None, unit) for part, seconds in parts.items()],
         Line("1,000 thresholds, in billing", watching.thresholds_cpu_seconds_per_million, None, unit),
+        *[
+            line
+            for name, job in {"analytics": of, "billing with thresholds": watching.billing_with_thresholds}.items()
+            for line in _of_batches(name, job)
+        ],
+    ]
+
+
+def _of_batches(name: str, job: Measured) -> list[Line]:
+    return [
+        Line(f"{name}: batches", job.full.batches, None, "batches"),
+        Line(f"{name}: rows of usage", job.rows_per_batch, None, "rows per batch"),
+        Line(f"{name}: database included", job.cpu_ms_per_batch, None, "CPU-ms per batch"),
     ]
 
 
@@ -269,6 +282,9 @@ def _derived(job: Measured) -> dict[str, float]:
         "java_cpu_seconds_per_million": job.java_cpu_seconds_per_million,
         "worker_cpu_seconds_per_million": job.worker_cpu_seconds_per_million,
         "cpu_ms_per_idle_batch": job.cpu_ms_per_idle_batch,
+        "events_per_batch": job.events_per_batch,
+        "rows_per_batch": job.rows_per_batch,
+        "cpu_ms_per_batch": job.cpu_ms_per_batch,
     }
 
 

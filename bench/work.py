@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 
 from deltalake import DeltaTable
 
 from bench.application import Application, Start, Usage
-from bench.events import one_pair, records
+from bench.events import Record, one_pair, records
 from bench.parts import Parts, publish_catalog, send
 from bench.recording import Recording
 from deployment.positions import describe, ends
@@ -43,6 +44,7 @@ TWO_VIEWS = {
 }
 """What analytics is measured with: the view of the guide, and one with fifty times its keys."""
 IDLE_INTERVAL_SECONDS = 5.0
+PACED_TOGETHER = 100
 WORKER_ENDS_AFTER_BATCHES = 16
 
 Tell = Callable[[str], None]
@@ -55,6 +57,14 @@ class Plan:
     warm_up: int
     events: int
     idle_batches: int
+    rate: int | None = None
+    """Measured events a second, from the topic to each table; without it ingestion gets them as fast as it takes them,
+    and a reader the next commit when it has taken the one before."""
+
+    @property
+    def seconds(self) -> float:
+        """How long the measured events come."""
+        return self.events / self.rate if self.rate else 0.0
 
 
 @dataclass(frozen=True)
@@ -93,6 +103,21 @@ class Measured:
         return self.full.database_cpu_seconds / self.events * 1e6
 
     @property
+    def events_per_batch(self) -> float:
+        """Events sent for each of its batches."""
+        return self.events / max(1, self.full.batches)
+
+    @property
+    def rows_per_batch(self) -> float:
+        """Rows that it read in each."""
+        return self.full.records / max(1, self.full.batches)
+
+    @property
+    def cpu_ms_per_batch(self) -> float:
+        """What it and the database used, for each."""
+        return (self.full.cpu_seconds + self.full.database_cpu_seconds) / max(1, self.full.batches) * 1e3
+
+    @property
     def java_cpu_seconds_per_million(self) -> float:
         """The part of its Java in `cpu_seconds_per_million`."""
         return self.full.java_cpu_seconds / self.events * 1e6
@@ -126,7 +151,7 @@ def measure_ingestion(folders: Path, parts: Parts, plan: Plan, tell: Tell) -> tu
         tell(f"measuring {plan.events:,} events")
         send(
             parts.kafka_bootstrap,
-            records(plan.events, "full", datetime.now(UTC), seed=2, reports=parts.setting.reports),
+            paced(records(plan.events, "full", datetime.now(UTC), seed=2, reports=parts.setting.reports), plan.rate),
         )
         _wait_until_journalled(job, parts)
         full, after = _version(folder, Table.JOURNAL), job.usage()
@@ -166,8 +191,7 @@ def measure_reader(
             job.wait_until(recording.copy(version, target))
         warm, before = _version(folder, Table.USAGE), job.usage()
         tell(f"measuring {plan.events:,} events")
-        for version in range(marks.warm + 1, marks.full + 1):
-            job.wait_until(recording.copy(version, target))
+        _grow(job, recording, target, marks, plan)
         full, after = _version(folder, Table.USAGE), job.usage()
         tell("near-empty batches, warming up")
         _replay(job, recording, target, range(marks.full + 1, marks.idle + 1))
@@ -177,6 +201,35 @@ def measure_reader(
         spent = job.usage() - quiet
         measured = Measured(name, job.start, plan.events, after - before, spent, job.resident_mib())
     return measured, Marks(warm, full, idle)
+
+
+def paced(events: Iterator[Record], rate: int | None) -> Iterator[Record]:
+    """The same, so many a second at most."""
+    began = time.monotonic()
+    for number, event in enumerate(events):
+        if rate and number % PACED_TOGETHER == 0:
+            time.sleep(max(0.0, began + number / rate - time.monotonic()))
+        yield event
+
+
+def _grow(job: Application, recording: Recording, target: Path, marks: Marks, plan: Plan) -> None:
+    """Let the measured commits come: each when the job has taken the one before, or each at its time."""
+    versions = range(marks.warm + 1, marks.full + 1)
+    if plan.rate is None:
+        for version in versions:
+            job.wait_until(recording.copy(version, target))
+        return
+    began, first = time.monotonic(), recording.next_lsn(marks.warm)
+    seconds_per_row = plan.seconds / (recording.next_lsn(marks.full) - first)
+    for version in versions:
+        due = began + seconds_per_row * (recording.next_lsn(version) - first)
+        job.wait(partial(_is_past, due))
+        recording.copy(version, target)
+    job.wait_until(recording.next_lsn(marks.full))
+
+
+def _is_past(monotonic: float) -> bool:
+    return time.monotonic() >= monotonic
 
 
 def _version(folder: Path, table: Table) -> int:

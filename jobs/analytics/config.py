@@ -13,6 +13,8 @@ from jobs.settings.views import MAX_SERIES, MAX_VIEWS, Views, WindowsConfig, vie
 from metering.patterns.burst import AnyPattern
 from metering.views import View
 
+BUSY_ROWS = 1_000
+"""Of a micro-batch after which the next one may wait for more: they are most keys of a minute."""
 LSNS = ("request_lsn", "completion_lsn")
 """What names an outcome, where patterns look at it."""
 
@@ -58,7 +60,15 @@ class AnalyticsConfig(JobConfig):
         ge=0,
         le=60,
         description="While events come, how long after a micro-batch of few rows the next one follows at least: a pane "
-        "is of a minute, and each batch is a job of Spark.",
+        "is of a minute.",
+    )
+    busy_batch_interval_seconds: float = Field(
+        default=15,
+        ge=0,
+        le=60,
+        description=f"The same after a micro-batch of {BUSY_ROWS:,} outcomes or more, if that is longer: each writes "
+        "nearly all panes of the last minutes, so fewer and larger ones cost less. The next one follows earlier if "
+        "half of what the driver reads at once waits.",
     )
 
     _running: RunningWatches = PrivateAttr(default_factory=RunningWatches)
@@ -91,6 +101,11 @@ class AnalyticsConfig(JobConfig):
                 "that is gone cannot be revised"
             )
         return self
+
+    def batch_interval_seconds(self, rows: int) -> float:
+        """How long after the begin of a micro-batch of so many rows the next one begins at least."""
+        least = self.min_batch_interval_seconds
+        return max(least, self.busy_batch_interval_seconds) if rows >= BUSY_ROWS else least
 
     @property
     def measures_anything(self) -> bool:

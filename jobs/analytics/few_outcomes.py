@@ -20,7 +20,9 @@ Reader = Callable[[pl.Series, Sequence[str]], "pl.DataFrame | None"]
 """Lsns of the journal and columns → the rows, as `Lookup.few_rows`."""
 
 
-def few_outcomes(usage: pa.Table, columns: Iterable[str], lookup: Lookup, also: Sequence[str] = ()) -> pa.Table | None:
+def few_outcomes(
+    usage: pa.Table, columns: Iterable[str], lookup: Lookup, also: Sequence[str] = ()
+) -> pl.DataFrame | None:
     """Rows READ → event_time, `also` and `columns`, one row for each outcome, as `outcomes` has it.
 
     None where that is for Spark: outcomes of earlier batches are taken back, or with `also` any, whose rows are wanted
@@ -36,11 +38,13 @@ def few_outcomes(usage: pa.Table, columns: Iterable[str], lookup: Lookup, also: 
         if (net["net"] < 0).any():
             return None
         counted = net.with_columns(net=pl.lit(1).repeat_by("net")).explode("net")
-    found = looked_up(counted, columns, partial(lookup.few_rows, Table.JOURNAL), also)
-    if found is None:
-        return None
-    outcomes = found.to_arrow()
-    return outcomes.cast(pa.schema([field.with_type(_of_spark(field.type)) for field in outcomes.schema]))
+    return looked_up(counted, columns, partial(lookup.few_rows, Table.JOURNAL), also)
+
+
+def for_spark(outcomes: pl.DataFrame) -> pa.Table:
+    """The same with texts as Spark takes them."""
+    found = outcomes.to_arrow()
+    return found.cast(pa.schema([field.with_type(_of_spark(field.type)) for field in found.schema]))
 
 
 def looked_up(

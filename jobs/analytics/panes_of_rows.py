@@ -49,7 +49,7 @@ def _is_measured(aggregate: Aggregate, kind: pl.DataType) -> bool:
     return _is_text(kind)
 
 
-def panes_of_rows(outcomes: pa.Table, view: View) -> Iterator[AddedPane]:
+def panes_of_rows(outcomes: pl.DataFrame | pa.Table, view: View) -> Iterator[AddedPane]:
     """Outcomes (event_time, the view's columns) → what they add to panes of the view."""
     minute = pl.col("event_time").dt.convert_time_zone("UTC").dt.truncate("1m").alias(MINUTE)
     keys = [pl.col(key).cast(pl.String).alias(f"{place}") for place, key in enumerate(view.by)]

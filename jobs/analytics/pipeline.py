@@ -18,7 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from jobs.analytics.config import AnalyticsConfig
-from jobs.analytics.few_outcomes import few_outcomes
+from jobs.analytics.few_outcomes import few_outcomes, for_spark
 from jobs.analytics.fold import REBUILT, OfDriver, fold, is_expiry_due
 from jobs.analytics.gauges import totals
 from jobs.analytics.newest_panes import NewestPanes
@@ -152,13 +152,14 @@ def build_few(spark: SparkSession, usage: pa.Table, config: AnalyticsConfig, loo
         return None
     staged = hits_of(found, config.running, STAGED) if config.watches else STAGED.empty_table()
     blocks = blocks_of_rows(found, config.declared_patterns) if config.patterns else []
-    views = [view for view in config.declared_views if can_measure(view, found.schema)]
+    kinds = for_spark(found.clear()).schema
+    views = [view for view in config.declared_views if can_measure(view, kinds)]
     of_driver = OfDriver(chain.from_iterable([panes_of_rows(found, view) for view in views]), blocks or [])
     left = {name: view for name, view in config.views.items() if name not in {view.name for view in views}}
     by_spark = config.model_copy(update={"views": left, "patterns": config.patterns if blocks is None else {}})
     if by_spark.views or by_spark.patterns:
         # In one part: nothing is shuffled, which is a job of Spark for each aggregation.
-        frame = spark.createDataFrame(found.select(["event_time", *by_spark.columns])).coalesce(1)
+        frame = spark.createDataFrame(for_spark(found.select("event_time", *by_spark.columns))).coalesce(1)
         staged = pa.concat_tables([staged, build_measured(frame, by_spark).toArrow().cast(STAGED)])
     return Summary(staged, of_driver)
 
@@ -183,7 +184,7 @@ JOB = PostgresJob(
     fold=fold,
     enrich=enrich,
     build_few=build_few,
-    pause_seconds=lambda config: config.min_batch_interval_seconds,
+    pause_seconds=lambda config, rows: config.batch_interval_seconds(rows),
     concerns=IS_MEASURED,
     is_due=_is_due,
     totals=totals,

@@ -12,7 +12,6 @@ from typing import Any
 
 import psycopg
 
-from jobs.billing.staged import IS_BILLED
 from metering.limits import ROLLING_FIRST_DAY, rolling_hours, rolling_start
 
 IS_ROLLING = "starts_with(period, 'PT')"
@@ -41,9 +40,8 @@ WITH rolling AS (
 )
 SELECT DISTINCT account, period, '{ROLLING_FIRST_DAY}'::date, 0 FROM ({{branches}}) AS found
 """
-_TOUCHED = f"""
-    SELECT account, counted.period FROM staged JOIN counted USING (meter)
-    WHERE {IS_BILLED} AND metered_rows > 0 AND window_start >= starts
+_TOUCHED = """
+    SELECT account, counted.period FROM touched_meters JOIN counted USING (meter) WHERE last_window >= starts
 """
 # Negative usage may leave as well, so what leaves also raises a total. If F goes back, these hours come back.
 _MOVED = """

@@ -48,6 +48,13 @@ _MEMBERS = """
 CREATE TEMP TABLE member_days ON COMMIT DROP AS
 SELECT DISTINCT account, day FROM staged WHERE aggregation IS NOT NULL
 """
+# A row for each account, day and meter, once the fold has decided about stragglers: `staged` has one for each minute,
+# model and price, which is read once.
+_TOUCHED = f"""
+CREATE TEMP TABLE touched_meters ON COMMIT DROP AS
+SELECT account, day, meter, max(window_start) AS last_window FROM staged
+WHERE {IS_BILLED} AND metered_rows > 0 GROUP BY account, day, meter
+"""
 # Those that this batch changes. And of accounts whose limits, plan or zone changed each that may count under a limit
 # and each that was decided, if it may end after the change: no day of an account's calendar ends three days after that
 # of UTC begins, and no month 34 days after.
@@ -70,7 +77,7 @@ WITH limited AS (
     SELECT period, min(since AT TIME ZONE 'UTC')::date - {_SLACK} AS first
     FROM named CROSS JOIN unnest('{{P1D,P1M}}'::text[]) AS period WHERE account = '' AND plan = '' GROUP BY period
 ), touched AS (
-    SELECT DISTINCT account, day FROM staged WHERE {IS_BILLED} AND metered_rows > 0
+    SELECT account, day FROM touched_meters
     UNION
     SELECT account, day FROM member_days
 ), found AS (
@@ -267,6 +274,7 @@ def decide_thresholds(cursor: psycopg.Cursor[Any], around: Fold) -> int:
         decide_later(cursor)
     of_due = ("due_accounts", "due_plans", "due_since")
     due = {name: [row[place] for row in taken] for place, name in enumerate(of_due)}
+    cursor.execute(_TOUCHED)
     cursor.execute(_PERIODS, due)
     rolling = add_rolling(cursor, due, around.previous_frontier, around.frontier)
     ends = [
@@ -283,7 +291,7 @@ def decide_thresholds(cursor: psycopg.Cursor[Any], around: Fold) -> int:
     of_all = {**rolling, "frontier": around.frontier, "versions": VERSIONS_OF_AN_EPOCH, "multiples": MAX_MULTIPLES}
     cursor.execute(_DECIDE, {**parameters, **of_all})
     changed = cursor.rowcount
-    cursor.execute("DROP TABLE member_days, threshold_periods, thresholds_in_force")
+    cursor.execute("DROP TABLE member_days, touched_meters, threshold_periods, thresholds_in_force")
     return changed
 
 

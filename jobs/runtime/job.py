@@ -211,7 +211,7 @@ def never(_cursor: psycopg.Cursor[Any], _around: Fold) -> bool:
     return False
 
 
-def at_once(_config: Any) -> float:
+def at_once(_config: Any, _rows: int) -> float:
     """`PostgresJob.pause_seconds` where each commit is followed at once."""
     return 0.0
 
@@ -308,7 +308,8 @@ class PostgresJob(Generic[C]):
 
     `is_due`: whether the passing of time alone changes what is stored: then `fold` is called without any row.
 
-    `pause_seconds`: how long after a batch of all rows that there were the driver waits before it reads the next one.
+    `pause_seconds`: how long after a batch of all rows that there were, so many, the driver waits before it reads the
+    next one. Where it reads whole batches itself it waits no longer than until there is half of one.
 
     `beside` is entered before the first batch and left after the last: what else runs in the driver meanwhile.
 
@@ -334,7 +335,7 @@ class PostgresJob(Generic[C]):
     closes_after: Callable[[Rules], OfMeter[timedelta]] | None = None
     is_due: Callable[[psycopg.Cursor[Any], Fold], bool] = never
     totals: TotalsOf = no_totals
-    pause_seconds: Callable[[C], float] = at_once
+    pause_seconds: Callable[[C, int], float] = at_once
     beside: Callable[[Context[C]], AbstractContextManager[None]] | None = None
     history: str = "rules"
     current: Callable[[psycopg.Connection[Any], Lookup, C], C] | None = None

@@ -67,6 +67,6 @@ JOB = PostgresJob(
     fold=fold,
     concerns=CONCERNS,
     totals=totals,
-    pause_seconds=lambda config: config.min_batch_interval_seconds,
+    pause_seconds=lambda config, _rows: config.min_batch_interval_seconds,
     history="session_gaps",
 )

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from jobs.analytics.config import AnalyticsConfig
+from jobs.analytics.config import BUSY_ROWS, AnalyticsConfig
 from jobs.settings.views import MAX_SERIES
 from jobs.stack import load_stack_config
 from metering.views import Aggregate, view_of
@@ -143,3 +143,9 @@ def test_no_gauge_names_a_customer_or_a_person(tmp_path: Path, key: str) -> None
     assert loaded(tmp_path, views={"health": view})
     with pytest.raises(ValueError, match=f"which Prometheus would keep: leave {key} out of `by`"):
         loaded(tmp_path, views={"health": {**view, "gauges": {"top": 1}}})
+
+
+def test_only_a_batch_of_many_outcomes_may_be_followed_later() -> None:
+    usual, patient = AnalyticsConfig(), AnalyticsConfig(min_batch_interval_seconds=20)
+    assert [usual.batch_interval_seconds(rows) for rows in (0, BUSY_ROWS - 1, BUSY_ROWS)] == [4, 4, 15]
+    assert patient.batch_interval_seconds(BUSY_ROWS) == 20, "never earlier than after few"

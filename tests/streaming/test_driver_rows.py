@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -336,6 +337,37 @@ def test_sessions_take_the_commits_of_a_few_seconds_together_but_no_backlog_wait
         journal.commit([heartbeat(second)])
     now[0] += 4
     assert [taken(), taken(), taken()] == [3, 3, 1], "what is more than one batch waits for no pause"
+
+
+def test_a_pause_depends_on_the_rows_of_its_batch_and_ends_when_half_of_what_the_driver_reads_waits(
+    journal: Journal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now, at = [1_000.0], [journal.next_lsn]
+    monkeypatch.setattr("jobs.runtime.delta.source.time", SimpleNamespace(monotonic=lambda: now[0]))
+    sink: Any = SimpleNamespace(rows_at_once=100, driver_rows=10, task_rows=0, position=lambda: at[0])
+    job = replace(SESSIONIZATION, pause_seconds=lambda _config, rows: 15.0 if rows >= 3 else 4.0)
+    table = TableSource(job, SessionizationConfig(), environment("", Path(journal.tables)), sink)
+    assert table.exists()
+    table._is_idle = True
+    table.has_news()
+
+    def taken(*, after_seconds: float, new: int) -> int:
+        now[0] += after_seconds
+        if new:
+            journal.commit([heartbeat(2)] * new)
+        found = table.found()
+        rows = found.num_rows if isinstance(found, pa.Table) else 0
+        at[0] += rows
+        return rows
+
+    assert taken(after_seconds=0, new=3) == 3, "the first after idleness is taken at once"
+    assert taken(after_seconds=14.9, new=1) == 0
+    assert taken(after_seconds=0.2, new=1) == 2
+    assert taken(after_seconds=3.9, new=3) == 0
+    assert taken(after_seconds=0.2, new=0) == 3
+    assert taken(after_seconds=1, new=5) == 0, "nobody has looked yet"
+    table.lag()
+    assert taken(after_seconds=1, new=0) == 5
 
 
 def test_commits_that_left_the_log_or_changed_the_table_are_read_by_spark(journal: Journal) -> None:

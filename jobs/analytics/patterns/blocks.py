@@ -68,7 +68,7 @@ def blocks_in_tasks(outcomes: DataFrame, patterns: Sequence[AnyPattern], schema:
     return rows.mapInArrow(_in_task(schema), from_arrow_schema(schema))
 
 
-def blocks_of_rows(outcomes: pa.Table, patterns: Sequence[AnyPattern]) -> list[Block] | None:
+def blocks_of_rows(outcomes: pl.DataFrame | pa.Table, patterns: Sequence[AnyPattern]) -> list[Block] | None:
     """The same of outcomes that the driver has; None where Spark must cast a column: a number with a floating point has
     another last digit, and another text, by each library.
     """

@@ -129,7 +129,7 @@ def _staged(rows: pl.DataFrame, columns: pl.Schema) -> pl.DataFrame:
     return rows.with_columns(given).select(pl.col(name).cast(kind) for name, kind in columns.items())
 
 
-def hits_of(rows: pa.Table, running: RunningWatches, schema: pa.Schema) -> pa.Table:
+def hits_of(rows: pl.DataFrame | pa.Table, running: RunningWatches, schema: pa.Schema) -> pa.Table:
     """Rows of usage as outcomes, which the driver has → rows of `staged`."""
     found = Hits()
     for part in pl.DataFrame(rows).iter_slices(MAX_ROWS):

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -67,7 +68,9 @@ class TableSource(IdleTrigger):
         self._driver_rows, self._task_rows = sink.driver_rows, sink.task_rows
         self._read = job.columns(config)
         self._by_driver = DriverRows(self._table, self._read, self._most())
-        self._pause_seconds: float = job.pause_seconds(config) if isinstance(job, PostgresJob) else 0.0
+        self._pause_seconds: Callable[[int], float] = (
+            partial(job.pause_seconds, config) if isinstance(job, PostgresJob) else lambda _rows: 0.0
+        )
         self._paused_until = 0.0
         self._has_warned = False
         self._is_verified = False
@@ -198,12 +201,12 @@ class TableSource(IdleTrigger):
     def found(self) -> pa.Table | Pieces | None:
         """What the table got first while the query is idle: as much as the driver reads at once, or tasks do.
 
-        Where a single commit is more, the query is rebuilt. After all rows that there were the next look has a pause.
+        Where a single commit is more, the query is rebuilt. After all rows that there were the next batch has a pause.
         """
         began = time.monotonic()
         if (
             not self._is_idle
-            or began < self._paused_until
+            or (began < self._paused_until and not self._waits_half_a_batch())
             or not (self._is_behind() or self._upstream.goes_on())
             or not self.has_news()
         ):
@@ -219,7 +222,7 @@ class TableSource(IdleTrigger):
         else:
             self._offered = found.version, 0 if found.rows is None else 1 + pc.max(found.rows["lsn"]).as_py()
             if new is not None and found.version == new[-1]:
-                self._paused_until = began + self._pause_seconds
+                self._paused_until = began + self._pause_seconds(0 if found.rows is None else len(found.rows))
         return None if found is None else found.rows
 
     def _many_files(self, new: range) -> Pieces | None:
@@ -240,6 +243,11 @@ class TableSource(IdleTrigger):
         """The commits after those that the sink has wholly taken; None where it is not known which these are."""
         reached = self._upstream.reached
         return None if self._taken is None or reached is None else range(self._taken + 1, reached[0] + 1)
+
+    def _waits_half_a_batch(self) -> bool:
+        """Whether half of what the driver reads at once was there at the last look, of which reports make one."""
+        half = (self._driver_rows or 0) // 2
+        return 0 < half <= self._upstream.next_lsn - self._sink.position()
 
     def _is_behind(self) -> bool:
         return self._upstream.next_lsn > self._sink.position()

@@ -79,6 +79,12 @@ def place_position(cursor: psycopg.Cursor[Any], job: PostgresJob[Any], to: Posit
     )
 
 
+def _concerns(rows: pa.Table, condition: str) -> bool:
+    """Whether the condition holds for any of these rows; only the columns that it names are looked at."""
+    wanted = pl.sql_expr(condition)
+    return not pl.DataFrame(rows.select(wanted.meta.root_names() or rows.column_names)).filter(wanted).is_empty()
+
+
 class PostgresSink:
     """The sink of a `PostgresJob`."""
 
@@ -255,7 +261,7 @@ class PostgresSink:
             summary, rows = new_rows(batch, position, job, built, fingerprint)
             return Summary(summary), rows
         found, rows = driver_new_rows(batch, position, job, fingerprint)
-        if pl.DataFrame(found).filter(pl.sql_expr(self._job.concerns)).is_empty():
+        if not _concerns(found, self._job.concerns):
             return Summary(self._job.staged.empty_table()), rows
         few = self._job.build_few
         made = None if few is None else few(self._spark, found, self._config, self._lookup)
