@@ -2,8 +2,9 @@
 #
 #   docker build -t weir .
 #
-# BASE_IMAGE may be any Debian 12 with Python 3.11; what it lacks (Java, tini) is installed.
-ARG BASE_IMAGE=docker.io/library/python:3.11-slim-bookworm
+# BASE_IMAGE may be any Debian 12 with Python 3.11; what it lacks (Java, tini) is installed. The digest is the index of all
+# platforms; `docker buildx imagetools inspect python:3.11-slim-bookworm` prints the newest.
+ARG BASE_IMAGE=docker.io/library/python:3.11-slim-bookworm@sha256:a36c24f9cbdf4fd0f52d67f0823eeac19c2028c637cecc392d97f980d4fec56b
 
 FROM ${BASE_IMAGE} AS base
 ARG JRE=17

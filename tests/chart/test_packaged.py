@@ -68,7 +68,7 @@ def test_the_lines_that_the_release_changes_are_there(tmp_path: Path) -> None:
     assert (image["repository"], image["digest"]) == ("ghcr.io/example/weir", digest)
 
 
-def test_the_image_is_built_on_a_digest_and_signed_with_its_bill_of_materials() -> None:
+def test_the_image_is_signed_with_its_bill_of_materials() -> None:
     runs = steps("image")
     for words in (
         "make sbom",
@@ -76,12 +76,26 @@ def test_the_image_is_built_on_a_digest_and_signed_with_its_bill_of_materials() 
         "cosign attest --yes --type cyclonedx --predicate build/weir.cdx.json",
     ):
         assert words in runs
-    dockerfile = (ROOT / "Dockerfile").read_text(encoding="utf-8")
-    (line,) = re.findall(r"sed -n '(s/\^ARG BASE_IMAGE=//p)' Dockerfile", runs)
-    found = subprocess.run(["sed", "-n", line], input=dockerfile, capture_output=True, text=True, check=True).stdout
-    assert f"ARG BASE_IMAGE={found}" in dockerfile
     for job in workflow()["jobs"].values():
         assert job["permissions"]["id-token"] == "write", "keyless signatures need it"
+
+
+def test_the_base_image_is_named_by_its_digest_and_a_release_on_a_tag_alone_is_refused(tmp_path: Path) -> None:
+    steps_of_image = workflow()["jobs"]["image"]["steps"]
+    (refusal,) = [number for number, step in enumerate(steps_of_image) if "ARG BASE_IMAGE" in step.get("run", "")]
+    (build,) = [number for number, step in enumerate(steps_of_image) if "build-push-action" in step.get("uses", "")]
+    assert refusal < build
+    assert "BASE_IMAGE" not in steps_of_image[build]["with"]["build-args"], "what was tried is what is released"
+    dockerfile = (ROOT / "Dockerfile").read_text(encoding="utf-8")
+    by_tag = re.sub(r"^(ARG BASE_IMAGE=\S+)@sha256:[0-9a-f]{64}$", r"\1", dockerfile, flags=re.MULTILINE)
+    assert by_tag != dockerfile
+    for text, is_taken in ((dockerfile, True), (by_tag, False)):
+        (tmp_path / "Dockerfile").write_text(text, encoding="utf-8")
+        ended = subprocess.run(["bash", "-euc", steps_of_image[refusal]["run"]], cwd=tmp_path, check=False)
+        assert (ended.returncode == 0) is is_taken
+    stages = re.findall(r"^FROM (\S+)(?: AS (\w+))?$", dockerfile, re.MULTILINE)
+    names = {name for _, name in stages if name}
+    assert [image for image, _ in stages if image not in names] == ["${BASE_IMAGE}"], "every stage has that base"
 
 
 def test_an_image_is_signed_only_after_known_vulnerabilities_were_looked_for() -> None:

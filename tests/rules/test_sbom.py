@@ -57,6 +57,7 @@ def test_every_jar_is_listed_once_with_its_digest_and_its_class_paths() -> None:
 
 def test_the_base_image_is_listed_with_its_digest_where_the_dockerfile_has_one() -> None:
     (base,) = components("oci")
+    assert base["hashes"][0]["content"] in (ROOT / "Dockerfile").read_text(encoding="utf-8")
     assert f"ARG BASE_IMAGE={base['name']}:{base['version']}" in (ROOT / "Dockerfile").read_text(encoding="utf-8")
     pinned = SBOM["base_image"](f"ARG BASE_IMAGE=docker.io/library/python:3.11@sha256:{'a' * 64}\n")
     assert pinned["hashes"] == [{"alg": "SHA-256", "content": "a" * 64}]
