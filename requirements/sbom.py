@@ -1,9 +1,10 @@
-"""Writes the software bill of materials, from the lock files: `python requirements/sbom.py build/weir.cdx.json`.
+"""Writes the software bill of materials, from the lock files: `python requirements/sbom.py build/weir.cdx.json [LIST]`.
 
 CycloneDX 1.6, as JSON: the Python packages of the image with the digests that pip accepts and the licences that they
-name, the jars with the digest that `laptop/jars.py` demands, and the base image. It is written here, because
-cyclonedx-python-lib would bring seven packages into the lock for a list of names, versions and digests. It has no time
-and no random serial number: the same lock files give the same bytes where these packages are installed (`make setup`).
+name, the jars with the digest that `laptop/jars.py` demands and the licences of their POMs, the base image, and with a
+list of `debian_packages.sh` what is installed of Debian. It is written here, because cyclonedx-python-lib would bring
+seven packages into the lock for a list of names, versions and digests. It has no time and no random serial number: the
+same files give the same bytes where these packages are installed (`make setup`).
 """
 
 from __future__ import annotations
@@ -28,6 +29,9 @@ PACKAGE = re.compile(
     r"^([A-Za-z0-9._-]+)==([^\s\\;]+)[^\n]*\n((?:\s+--hash=sha256:[0-9a-f]{64}(?: \\)?\n)+)", re.MULTILINE
 )
 BASE = re.compile(r"^ARG BASE_IMAGE=(\S+?):(\S+?)(?:@(sha256:[0-9a-f]{64}))?$", re.MULTILINE)
+JAR_LICENSES = ROOT / "requirements" / "jar_licenses.txt"
+SPDX = re.compile(r"[A-Za-z0-9.+-]+")
+"""An identifier; other names of licences have a space or a slash."""
 APACHE = "Apache-2.0"
 
 Component = dict[str, Any]
@@ -70,12 +74,19 @@ def licenses(name: str, version: str) -> list[dict[str, Any]]:
     return [{"license": {"name": each}} for each in names]
 
 
-def jars(text: str) -> list[Component]:
-    """The jars of `jars.lock`. One that is in several sets is one component. Raises ValueError as `parse_lock` does."""
+def jars(text: str, listed: str) -> list[Component]:
+    """The jars of `jars.lock`, with their licences as `jar_licenses.txt` lists them.
+
+    One of several sets is one component. Raises ValueError as `parse_lock` does, and for one that is not listed.
+    """
     found: dict[str, Component] = {}
+    lines = (line.partition(" ") for line in listed.splitlines())
+    of_jars = {jar: names.split(" | ") for jar, _, names in lines if names}
     for name, members in parse_lock(text).items():
         for jar in members:
             purl = f"pkg:maven/{jar.group}/{quote(jar.artifact)}@{quote(jar.version)}"
+            if not (named := of_jars.get(f"{jar.group}:{jar.artifact}:{jar.version}")):
+                raise ValueError(f"jar_licenses.txt lacks {jar.file_name}: run `python requirements/jar_licenses.py`")
             component = found.setdefault(
                 purl,
                 {
@@ -86,11 +97,27 @@ def jars(text: str) -> list[Component]:
                     "version": jar.version,
                     "hashes": [{"alg": "SHA-256", "content": jar.sha256}],
                     "purl": purl,
+                    "licenses": [{"license": {"id" if SPDX.fullmatch(name) else "name": name}} for name in named],
                     "properties": [],
                 },
             )
             component["properties"].append({"name": "weir:class-path", "value": name.value})
     return [found[purl] for purl in sorted(found)]
+
+
+def debian_packages(text: str) -> list[Component]:
+    """What `debian_packages.sh` has listed. Raises ValueError for a line of another form."""
+    return [
+        {
+            "type": "library",
+            "bom-ref": (purl := f"pkg:deb/debian/{quote(name)}@{quote(version)}?arch={architecture}"),
+            "name": name,
+            "version": version,
+            "purl": purl,
+            **({"licenses": [{"license": {"name": each}} for each in named.split(",")]} if named else {}),
+        }
+        for name, version, architecture, named in (line.split("\t") for line in text.splitlines())
+    ]
 
 
 def base_image(dockerfile: str) -> Component:
@@ -109,13 +136,14 @@ def base_image(dockerfile: str) -> Component:
     )
 
 
-def bill_of_materials() -> dict[str, Any]:
-    """The whole document."""
+def bill_of_materials(debian: str = "") -> dict[str, Any]:
+    """The whole document, with Debian's packages as they were listed in an image."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     components = [
         base_image((ROOT / "Dockerfile").read_text(encoding="utf-8")),
         *packages(PACKAGES.read_text(encoding="utf-8")),
-        *jars(JARS.read_text(encoding="utf-8")),
+        *jars(JARS.read_text(encoding="utf-8"), JAR_LICENSES.read_text(encoding="utf-8")),
+        *debian_packages(debian),
     ]
     digest = hashlib.sha256(json.dumps(components, sort_keys=True).encode()).digest()
     weir = f"pkg:pypi/weir@{project['version']}"
@@ -140,7 +168,8 @@ def bill_of_materials() -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    target = Path(sys.argv[1])
+    target, *lists = (Path(argument) for argument in sys.argv[1:])
+    document = bill_of_materials("".join(each.read_text(encoding="utf-8") for each in lists))
     target.parent.mkdir(parents=True, exist_ok=True)
-    target.write_text(json.dumps(bill_of_materials(), indent=2) + "\n", encoding="utf-8")
-    print(f"{target}: {len(bill_of_materials()['components'])} components")
+    target.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
+    print(f"{target}: {len(document['components'])} components")
