@@ -1,10 +1,10 @@
 """Writes the software bill of materials, from the lock files: `python requirements/sbom.py build/weir.cdx.json [LIST]`.
 
 CycloneDX 1.6, as JSON: the Python packages of the image with the digests that pip accepts and the licences that they
-name, the jars with the digest that `laptop/jars.py` demands and the licences of their POMs, the base image, and with a
-list of `debian_packages.sh` what is installed of Debian. It is written here, because cyclonedx-python-lib would bring
-seven packages into the lock for a list of names, versions and digests. It has no time and no random serial number: the
-same files give the same bytes where these packages are installed (`make setup`).
+name, and the jars that are inside of them; the jars with the digest that `laptop/jars.py` demands and the licences of
+their POMs; the base image; and with a list of `debian_packages.sh` what is installed of Debian. It is written here,
+because cyclonedx-python-lib would bring seven packages into the lock for a list of names, versions and digests. It has
+no time and no random serial number: the same files give the same bytes where these packages are installed.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ import re
 import sys
 import tomllib
 import uuid
-from importlib.metadata import PackageNotFoundError, distribution
+from base64 import urlsafe_b64decode
+from importlib.metadata import Distribution, PackageNotFoundError, distribution
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -32,6 +33,8 @@ BASE = re.compile(r"^ARG BASE_IMAGE=(\S+?):(\S+?)(?:@(sha256:[0-9a-f]{64}))?$", 
 JAR_LICENSES = ROOT / "requirements" / "jar_licenses.txt"
 SPDX = re.compile(r"[A-Za-z0-9.+-]+")
 """An identifier; other names of licences have a space or a slash."""
+INSIDE = re.compile(r"^((?:[^,\n]+/)?([^,/\n]+?)-([0-9][^,/\n]*)\.jar),sha256=([\w-]{43}),", re.MULTILINE)
+"""A jar in the record of an installed package: its path, name, version and digest."""
 APACHE = "Apache-2.0"
 
 Component = dict[str, Any]
@@ -47,6 +50,7 @@ def packages(text: str) -> list[Component]:
             "version": version,
             "purl": f"pkg:pypi/{name.lower().replace('_', '-')}@{quote(version)}",
             **({"licenses": named} if (named := licenses(name, version)) else {}),
+            **({"components": inside} if (inside := jars_inside(name, version)) else {}),
             "properties": [
                 {"name": "weir:accepted-sha256", "value": digest}
                 for digest in re.findall(r"sha256:([0-9a-f]{64})", hashes)
@@ -58,11 +62,8 @@ def packages(text: str) -> list[Component]:
 
 def licenses(name: str, version: str) -> list[dict[str, Any]]:
     """What the installed package of this version says of its licence; empty where another version is, or none."""
-    try:
-        found = distribution(name)
-    except PackageNotFoundError:
-        return []
-    if found.version != version:
+    found = _installed(name, version)
+    if found is None:
         return []
     stated = found.metadata.json
     if expression := stated.get("license_expression"):
@@ -72,6 +73,31 @@ def licenses(name: str, version: str) -> list[dict[str, Any]]:
     # Some have the whole text there: its first line is the name.
     names = names or str(stated.get("license", "")).strip().splitlines()[:1]
     return [{"license": {"name": each}} for each in names]
+
+
+def jars_inside(name: str, version: str) -> list[Component]:
+    """The jars that the installed package brings, by its own record; none where another version is installed."""
+    found = _installed(name, version)
+    record = (found.read_text("RECORD") if found else None) or ""
+    return [
+        {
+            "type": "library",
+            "bom-ref": path,
+            "name": stem,
+            "version": number,
+            "hashes": [{"alg": "SHA-256", "content": urlsafe_b64decode(f"{digest}=").hex()}],
+            "purl": f"pkg:generic/{quote(stem)}@{quote(number)}",
+        }
+        for path, stem, number, digest in INSIDE.findall(record)
+    ]
+
+
+def _installed(name: str, version: str) -> Distribution | None:
+    try:
+        found = distribution(name)
+    except PackageNotFoundError:
+        return None
+    return found if found.version == version else None
 
 
 def jars(text: str, listed: str) -> list[Component]:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 import runpy
 import subprocess
 import sys
 from collections import Counter
+from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +22,14 @@ SBOM: dict[str, Any] = runpy.run_path(str(ROOT / "requirements" / "sbom.py"))
 IMAGE_LOCK = (ROOT / "requirements" / "image.txt").read_text(encoding="utf-8")
 
 
+@cache
+def bill() -> dict[str, Any]:
+    document: dict[str, Any] = SBOM["bill_of_materials"]()
+    return document
+
+
 def components(kind: str) -> list[dict[str, Any]]:
-    found = [each for each in SBOM["bill_of_materials"]()["components"] if each["purl"].startswith(f"pkg:{kind}/")]
+    found = [each for each in bill()["components"] if each["purl"].startswith(f"pkg:{kind}/")]
     assert found
     return found
 
@@ -56,6 +65,18 @@ def test_every_jar_is_listed_once_with_its_digest_and_its_class_paths() -> None:
     }
     assert listed == lines
     assert len({each["purl"] for each in found}) == len(found)
+
+
+def test_every_jar_inside_of_pyspark_is_listed_with_the_digest_that_it_has() -> None:
+    (pyspark,) = (each for each in components("pypi") if each["name"] == "pyspark")
+    folder = Path(str(find_spec("pyspark").submodule_search_locations[0]))  # type: ignore[union-attr, index]
+    listed = {each["bom-ref"]: each for each in pyspark["components"]}
+    assert {str(file.relative_to(folder.parent)) for file in folder.glob("jars/*.jar")} <= listed.keys()
+    core = listed[f"pyspark/jars/spark-core_2.13-{pyspark['version']}.jar"]
+    assert (core["name"], core["version"]) == ("spark-core_2.13", pyspark["version"])
+    digest = hashlib.sha256((folder.parent / core["bom-ref"]).read_bytes()).hexdigest()
+    assert core["hashes"] == [{"alg": "SHA-256", "content": digest}]
+    assert SBOM["jars_inside"]("pyspark", "0.0.1") == []
 
 
 def test_every_jar_has_the_licences_of_its_pom_and_a_pin_without_them_is_refused() -> None:
@@ -113,7 +134,7 @@ def test_what_an_image_has_of_debian_is_listed_with_the_licences_of_its_copyrigh
     assert {"license": {"name": "LGPL-2.1"}} in libc["licenses"]
     document = SBOM["bill_of_materials"](listed)
     assert {bash["bom-ref"], libc["bom-ref"]} <= set(document["dependencies"][0]["dependsOn"])
-    assert document["serialNumber"] != SBOM["bill_of_materials"]()["serialNumber"]
+    assert document["serialNumber"] != bill()["serialNumber"]
     with pytest.raises(ValueError, match="unpack"):
         SBOM["debian_packages"]("bash 5.2\n")
 
@@ -130,7 +151,7 @@ def test_the_base_image_is_listed_with_its_digest_where_the_dockerfile_has_one()
 
 
 def test_the_same_lock_files_give_the_same_document_and_others_another_serial_number() -> None:
-    first = SBOM["bill_of_materials"]()
+    first = bill()
     assert first == SBOM["bill_of_materials"]()
     references = [each["bom-ref"] for each in first["components"]]
     assert len(references) == len(set(references))
