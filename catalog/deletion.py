@@ -14,6 +14,7 @@ from typing import Any
 import psycopg
 from psycopg.rows import dict_row
 
+from catalog.attribution import attribute
 from catalog.change import Change
 from catalog.closed_months import refuse_closed
 from catalog.store import change_of, read_exactly, table_of
@@ -73,9 +74,16 @@ class Deleted:
 
 
 def delete_row(
-    postgres_url: str, topic: CatalogTopic, key: Key, at: datetime | None, by: str, *, backdates: bool = False
+    postgres_url: str,
+    topic: CatalogTopic,
+    key: Key,
+    at: datetime | None,
+    by: str,
+    *,
+    note: str = "",
+    backdates: bool = False,
 ) -> Deleted:
-    """Delete the price or account of a key, as of `at` or now, in the name of `by`.
+    """Delete the price or account of a key, as of `at` or now, in the name of `by`; `note` says why.
 
     Raises CannotRun if there is none, for an account that is a parent, and when the database refuses; and, unless
     `backdates`, ClosedMonthsTouched where ended months would be billed again.
@@ -84,7 +92,7 @@ def delete_row(
     with _confirmed(postgres_url) as database:
         if topic is CatalogTopic.ACCOUNTS and (below := database.execute(_BELOW, key).fetchall()):
             raise CannotRun(_has_descendants(key["account"], [row["account"] for row in below]))
-        database.execute("SELECT set_config('weir.changed_by', %s, true)", [by])
+        attribute(database, by, note)
         row = database.execute(_MARK[topic], {**key, "at": at}).fetchone()
         if row is None:
             raise CannotRun(_missing_row(database, topic, key))
@@ -96,8 +104,8 @@ def delete_row(
     return Deleted(change, ends_at, row["is_to_come"])
 
 
-def delete_plan(postgres_url: str, plan: str, by: str) -> None:
-    """Delete a plan without accounts and prices, in the name of `by`.
+def delete_plan(postgres_url: str, plan: str, by: str, note: str = "") -> None:
+    """Delete a plan without accounts and prices, in the name of `by`; `note` says why.
 
     Raises CannotRun otherwise, or when the database refuses.
     """
@@ -106,7 +114,7 @@ def delete_plan(postgres_url: str, plan: str, by: str) -> None:
         assert used is not None
         if used["accounts"] or used["prices"]:
             raise CannotRun(_used(plan, used["accounts"], used["prices"]))
-        database.execute("SELECT set_config('weir.changed_by', %s, true)", [by])
+        attribute(database, by, note)
         if not database.execute("DELETE FROM catalog.plans WHERE plan = %s", [plan]).rowcount:
             raise CannotRun(f"The catalog has no plan {plan!r}.")
 

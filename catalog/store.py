@@ -15,6 +15,7 @@ import psycopg
 from psycopg.rows import dict_row
 from psycopg.types.json import Jsonb, set_json_loads
 
+from catalog.attribution import attribute
 from catalog.change import Change, Row
 from catalog.closed_months import refuse_closed
 from catalog.file import CatalogFile
@@ -190,22 +191,23 @@ def store_file(
     catalog: CatalogFile,
     changed_by: str | None = None,
     *,
+    note: str = "",
     backdates: bool = False,
     confirms: bool = False,
 ) -> Stored:
     """Upsert the file in one transaction; gives every row of the file, in the order of TABLES.
 
-    Rows that change keep `changed_by` (None: the database's role). Raises CannotRun for an account, price or limit of
-    an unknown plan, for a parent, a limit or a pool of what is no account, for a price or limit of a meter that is not
-    declared, for a limit that rolls or is of a dimension of one that bills whole periods, for a limit of an unknown
-    dimension, for a price with a condition on what is no price attribute, and when the database refuses; PricesJump,
-    unless `confirms`, where a price is 100 times above or below another; and, unless `backdates`, ClosedMonthsTouched
-    where ended months would be billed again.
+    Rows that change keep `changed_by` (None: the database's role); `note` says why in the activity log. Raises
+    CannotRun for an account, price or limit of an unknown plan, for a parent, a limit or a pool of what is no
+    account, for a price or limit of a meter that is not declared, for a limit that rolls or is of a dimension of
+    one that bills whole periods, for a limit of an unknown dimension, for a price with a condition on what is no
+    price attribute, and when the database refuses; PricesJump, unless `confirms`, where a price is 100 times above
+    or below another; and, unless `backdates`, ClosedMonthsTouched where ended months would be billed again.
     """
     try:
         with psycopg.connect(postgres_url, row_factory=dict_row, connect_timeout=10) as database:
             database.execute("SET LOCAL TimeZone = 'UTC'")
-            database.execute("SELECT set_config('weir.changed_by', %s, true)", [changed_by or ""])
+            attribute(database, changed_by or "", note)
             database.execute("SELECT set_config('weir.confirms_prices', %s, true)", ["yes" if confirms else ""])
             known = {row["plan"] for row in database.execute("SELECT plan FROM catalog.plans")}
             if unknown := catalog.unknown_plans(known):

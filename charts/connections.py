@@ -70,10 +70,19 @@ class Storage(Part):
     scratch_size: Bytes
 
 
+class ServerImage(Part):
+    """`quickstart.image`."""
+
+    repository: Annotated[str, Field(pattern=r"^([^\s:@]+(:[0-9]+/[^\s:@]+)?)?$")]
+    tag: Annotated[str, Field(pattern=r"^[-._a-zA-Z0-9]{0,128}$")]
+    digest: Annotated[str, Field(pattern=r"^(sha256:[0-9a-f]{64})?$")]
+
+
 class Quickstart(Part):
     """`quickstart`."""
 
     enabled: bool
+    image: ServerImage
     password: Annotated[str, Field(pattern=r"^([A-Za-z0-9]{16,128})?$")]
     existing_secret: Name
     kafka_size: Bytes

@@ -14,6 +14,7 @@ from metering.texts import encodable
 ByOption = Annotated[
     str | None, typer.Option("--by", help="The author, stored with the change; default: your user on this machine.")
 ]
+NoteOption = Annotated[str | None, typer.Option("--note", help="Why; stored with the change in the activity log.")]
 
 
 def who() -> str:
@@ -34,3 +35,13 @@ def author(by: str | None) -> str:
         return checked_text((by or who()).strip())
     except ValueError as problem:
         raise typer.BadParameter(f"--by {problem}") from problem
+
+
+def reason_in(note: str | None) -> str:
+    """What --note gives, empty for none. Raises `typer.BadParameter` for a text that cannot be stored."""
+    from catalog.file_values import checked_text
+
+    try:
+        return checked_text(note.strip()) if note and note.strip() else ""
+    except ValueError as problem:
+        raise typer.BadParameter(f"--note {problem}") from problem

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cli.author import ByOption, author, who
+from cli.author import ByOption, NoteOption, author, reason_in, who
 from cli.catalog_contracts import contracts
 from cli.catalog_delete import delete
 from cli.catalog_jumps import confirm_price, jumps
@@ -52,6 +52,7 @@ def apply(
     ],
     *,
     by: ByOption = None,
+    note: NoteOption = None,
     yes: YesOption = False,
     backdate: BackdateOption = False,
     timeout: TimeoutOption = 60.0,
@@ -73,7 +74,7 @@ def apply(
     from cli.progress import telling
     from deployment.stack import running_deployment
 
-    name = author(by)
+    name, reason = author(by), reason_in(note)
     try:
         content = load_catalog_file(file)
     except CatalogFileError as refusal:
@@ -83,7 +84,7 @@ def apply(
     def applied(confirms: bool, backdates: bool) -> str:
         with telling("Applying the catalog …") as tell:
             limit = timeout if wait else None
-            return apply_catalog(stack, content, limit, tell, name, backdates=backdates, confirms=confirms)
+            return apply_catalog(stack, content, limit, tell, name, note=reason, backdates=backdates, confirms=confirms)
 
     def confirmed(confirms: bool) -> str:
         return agreed(lambda backdates: applied(confirms, backdates), backdate, ClosedMonthsTouched)
@@ -142,18 +143,21 @@ def apply_catalog(
     tell: Tell,
     changed_by: str | None = None,
     *,
+    note: str = "",
     backdates: bool = False,
     confirms: bool = False,
 ) -> str:
     """Store a catalog, and wait until joins has its rows unless `timeout` is None; says what changed.
 
-    `changed_by` None: the user who runs the command. Raises CannotRun when it is refused, or joins does not have it in
-    time; unless `confirms`, PricesJump; and, unless `backdates`, ClosedMonthsTouched.
+    `changed_by` None: the user who runs the command; `note`: why. Raises CannotRun when it is refused, or joins does
+    not have it in time; unless `confirms`, PricesJump; and, unless `backdates`, ClosedMonthsTouched.
     """
     from catalog.earlier_keys import forget_earlier_keys
     from catalog.store import store_file
 
-    stored = store_file(stack.postgres_url, content, changed_by or who(), backdates=backdates, confirms=confirms)
+    stored = store_file(
+        stack.postgres_url, content, changed_by or who(), note=note, backdates=backdates, confirms=confirms
+    )
     changes, counts = stored.changes, Counter(change.op for change in stored.changes) + stored.limits + stored.pools
     done = f"{counts['c']} created, {counts['u']} changed, {counts['r']} as they were"
     if not changes:

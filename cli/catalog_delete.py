@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cli.author import ByOption, author
+from cli.author import ByOption, NoteOption, author, reason_in
 from cli.confirmation import BackdateOption, agreed
 from cli.drain import TimeoutOption
 from cli.options import DEFAULT_DATA_DIR, DataDir
@@ -54,6 +54,7 @@ def price(
     effective_from: EffectiveFromOption,
     at: AtOption = None,
     by: ByOption = None,
+    note: NoteOption = None,
     backdate: BackdateOption = False,
     timeout: TimeoutOption = 60.0,
     wait: WaitOption = True,
@@ -66,7 +67,9 @@ def price(
     all the same).
     """
     key = {"plan": plan, "model": model, "meter": meter, "currency": currency, "effective_from": effective_from}
-    _delete_row(CatalogTopic.PRICES, key, _Asked(at, author(by), backdate, timeout if wait else None, data_dir))
+    _delete_row(
+        CatalogTopic.PRICES, key, _Asked(at, author(by), reason_in(note), backdate, timeout if wait else None, data_dir)
+    )
 
 
 @delete.command()
@@ -78,6 +81,7 @@ def alias(
     effective_from: EffectiveFromOption,
     at: AtOption = None,
     by: ByOption = None,
+    note: NoteOption = None,
     backdate: BackdateOption = False,
     timeout: TimeoutOption = 60.0,
     wait: WaitOption = True,
@@ -95,7 +99,9 @@ def alias(
         raise typer.BadParameter(str(problem)) from None
     of_plan = {"plan": plan, "model": text, "meter": ALIAS_METER, "currency": ALIAS_CURRENCY}
     key = {**of_plan, "effective_from": effective_from}
-    _delete_row(CatalogTopic.PRICES, key, _Asked(at, author(by), backdate, timeout if wait else None, data_dir))
+    _delete_row(
+        CatalogTopic.PRICES, key, _Asked(at, author(by), reason_in(note), backdate, timeout if wait else None, data_dir)
+    )
 
 
 @delete.command()
@@ -104,6 +110,7 @@ def account(
     *,
     at: AtOption = None,
     by: ByOption = None,
+    note: NoteOption = None,
     backdate: BackdateOption = False,
     timeout: TimeoutOption = 60.0,
     wait: WaitOption = True,
@@ -116,7 +123,7 @@ def account(
 
     Exit status 1 if there is no such account, or if joins does not have the change in time (it is made all the same).
     """
-    deletion = _Asked(at, author(by), backdate, timeout if wait else None, data_dir)
+    deletion = _Asked(at, author(by), reason_in(note), backdate, timeout if wait else None, data_dir)
     _delete_row(CatalogTopic.ACCOUNTS, {"account": name}, deletion)
 
 
@@ -125,22 +132,24 @@ def plan(
     name: Annotated[str, typer.Argument(metavar="PLAN", help="Its name.")],
     *,
     by: ByOption = None,
+    note: NoteOption = None,
     data_dir: DataDir = DEFAULT_DATA_DIR,
 ) -> None:
     """Remove a plan that no account and no price uses. Exit status 1 if one does."""
     from catalog.deletion import delete_plan
     from deployment.stack import running_deployment
 
-    delete_plan(running_deployment(data_dir).postgres_url, name, author(by))
+    delete_plan(running_deployment(data_dir).postgres_url, name, author(by), reason_in(note))
     typer.echo(f"Plan {name} is deleted.")
 
 
 @dataclass(frozen=True)
 class _Asked:
-    """As of when, by whom, whether in ended months, how many seconds are waited for joins (None: not at all), where."""
+    """As of when, by whom, why, whether in ended months, how many seconds to wait for joins (None: none), where."""
 
     at: datetime | None
     by: str
+    note: str
     backdates: bool
     timeout: float | None
     data_dir: Path
@@ -154,7 +163,9 @@ def _delete_row(topic: CatalogTopic, key: dict[str, Any], deletion: _Asked) -> N
 
     stack = running_deployment(deletion.data_dir)
     deleted = agreed(
-        lambda backdates: delete_row(stack.postgres_url, topic, key, deletion.at, deletion.by, backdates=backdates),
+        lambda backdates: delete_row(
+            stack.postgres_url, topic, key, deletion.at, deletion.by, note=deletion.note, backdates=backdates
+        ),
         deletion.backdates,
         ClosedMonthsTouched,
     )

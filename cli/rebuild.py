@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from cli.author import who
+from cli.author import NoteOption, reason_in, who
 from cli.options import DEFAULT_DATA_DIR, DataDir
 from cli.output import Format, FormatOption, print_rows
 from cli.progress import telling
@@ -34,6 +34,7 @@ def rebuild(
         Path | None,
         typer.Option("--config", help="The file of `weir up --config`; needed only if the rules are lost."),
     ] = None,
+    note: NoteOption = None,
     form: FormatOption = Format.TABLE,
     data_dir: DataDir = DEFAULT_DATA_DIR,
 ) -> None:
@@ -59,7 +60,7 @@ def rebuild(
     from jobs.stack import load_stack_config
     from jobs.streams import Table
 
-    job = Job(application.value)
+    job, why = Job(application.value), reason_in(note)
     try:
         given = None if config is None else getattr(load_stack_config(config).jobs, job.value)
     except ValueError as refusal:
@@ -73,7 +74,7 @@ def rebuild(
         refuse_other_schema(stack.postgres_url)
         if not yes:
             typer.confirm(f"All rows of {tables} are replaced by what {reads} says. Go on?", abort=True)
-        record_command(stack.postgres_url, "rebuild", job.value, who(), {"tables": list(emptied)})
+        record_command(stack.postgres_url, "rebuild", job.value, who(), {"tables": list(emptied)}, note=why)
         with telling(f"Making {job} again:") as tell:
             try:
                 if plan is None:

@@ -19,6 +19,7 @@ import psycopg
 from psycopg import sql
 
 from deployment.errors import CannotRun
+from laptop.folders import open_log
 from laptop.ports import LOOPBACK, reuse_port
 
 ROLE = "weir"
@@ -130,7 +131,7 @@ def embedded_database(folder: Path, *, timeout_seconds: float = 30.0) -> Iterato
     """Run a server for as long as the block lasts and give its address. Raises `DatabaseUnavailable`."""
     prepare(folder)
     port = reuse_port(folder / "port")
-    with (folder / "server.log").open("ab") as log:
+    with open_log(folder / "server.log") as log:
         server = subprocess.Popen(server_command(folder, port), stdout=log, stderr=log, start_new_session=True)
     try:
         deadline = time.monotonic() + timeout_seconds

@@ -2,14 +2,27 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO
 
 import yaml
 
 from jobs.ingestion.event_topic_settings import topics_in
 from laptop.ports import reuse_port
 from metering.vocabulary import Job
+
+UMASK = 0o066
+"""Of all processes of a stack: nobody else reads their files. Folders stay passable, for Postgres's own user."""
+
+
+def open_log(file: Path) -> BinaryIO:
+    """Open a log to append to it. Only its owner may read it, also if an earlier release has made it."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    log = os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "ab")
+    os.fchmod(log.fileno(), 0o600)
+    return log
 
 
 @dataclass(frozen=True)

@@ -219,10 +219,10 @@ def _run(command: Sequence[str], folder: Path, report: Report, tool: str) -> Non
         raise JarsUnavailable(f"{tool} could not fetch the jars (exit code {process.returncode}):\n{last_lines}")
 
 
-def main() -> int:
-    """Fill the folders; 0 when they are there."""
+def main(names: Sequence[str]) -> int:
+    """Fill the folders of these sets, or of all without a name; 0 when they are there."""
     try:
-        for name in JarSet:
+        for name in map(JarSet, names) if names else JarSet:
             print(f"{name}: {jar_folder(name)}")
     except CannotRun as unavailable:
         print(unavailable, file=sys.stderr)
@@ -231,4 +231,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

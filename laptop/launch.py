@@ -20,7 +20,7 @@ from deployment.processes import ProcessId
 from deployment.stack import KAFKA_VARIABLE, Stack, State, named, read_stack
 from jobs.runtime.errors import ExitStatus
 from jobs.stack import StackConfig
-from laptop.folders import Folders
+from laptop.folders import UMASK, Folders, open_log
 from laptop.jars import broker_jars, connect_jars, connector_jars
 from laptop.java import find_java
 from laptop.stopping import stop_supervisor
@@ -187,9 +187,7 @@ def _start_supervisor(
             broker_jars()
         keep_config(folders, config)
         keep_alertmanager_config(folders, alertmanager_config)
-        log = folders.log("supervisor")
-        log.parent.mkdir(parents=True, exist_ok=True)
-        with log.open("ab") as output:
+        with open_log(folders.log("supervisor")) as output:
             return subprocess.Popen(
                 [sys.executable, "-m", "laptop.supervisor", str(folders.data)],
                 cwd=folders.data,
@@ -198,6 +196,7 @@ def _start_supervisor(
                 stderr=output,
                 start_new_session=True,
                 pass_fds=[lock],
+                umask=UMASK,
             )
 
 

@@ -15,6 +15,7 @@ from deployment.errors import CannotRun
 from deployment.processes import STACK_VARIABLE, ProcessId, kill_session
 from deployment.stack import Process, State
 from jobs.backoff import Backoff
+from laptop.folders import open_log
 from laptop.programs import Program
 
 MAX_LOG_BYTES = 32 * 1024 * 1024
@@ -56,8 +57,7 @@ class Supervised:
         except CannotRun as error:
             self._schedule(str(error), None, 0.0, now)
             return
-        self._log.parent.mkdir(parents=True, exist_ok=True)
-        with self._log.open("ab") as log:
+        with open_log(self._log) as log:
             self._process = subprocess.Popen(
                 command,
                 cwd=self._folder,
@@ -77,7 +77,8 @@ class Supervised:
         with suppress(OSError):  # the file was removed, or the disk has no room for the copy
             if self._log.stat().st_size > MAX_LOG_BYTES:
                 try:
-                    shutil.copyfile(self._log, self._log.with_suffix(".log.1"))
+                    # With its mode, also over a copy that an earlier release has made.
+                    shutil.copy(self._log, self._log.with_suffix(".log.1"))
                 finally:
                     os.truncate(self._log, 0)
 

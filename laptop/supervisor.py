@@ -18,7 +18,7 @@ from deployment.processes import STACK_VARIABLE, ProcessId
 from deployment.stack import POSTGRES_VARIABLE, Process, Stack, State, read_stack, remove_stack, write_stack
 from deployment.topics import ensure_topics
 from laptop.dashboard import reader_password
-from laptop.folders import Folders
+from laptop.folders import Folders, open_log
 from laptop.programs import Program, applications, choose_addresses, postgres_url, servers, webhook_sender
 from laptop.stopping import stop_processes
 from laptop.supervised import Supervised, last_lines
@@ -104,7 +104,7 @@ class Supervisor:
         # The operator of an outside server sets the passwords of its roles.
         reader = {"WEIR_DASHBOARD_PASSWORD": reader_password(self._folders)} if is_embedded else {}
         output = self._folders.log("migrations")
-        with output.open("ab") as file:
+        with open_log(output) as file:
             answer = subprocess.run(
                 [sys.executable, "-m", "jobs", "migrate"],
                 cwd=self._folders.data,

@@ -57,8 +57,9 @@ def keep_alertmanager_config(folders: Folders, given: Path | None) -> None:
         text = given.read_text(encoding="utf-8")
     except OSError as error:
         raise CannotRun(f"{given} cannot be read: {error.strerror}.") from error
-    # It may hold the password of a mail server or the address of a chat's webhook.
+    # It may hold the password of a mail server or the address of a chat's webhook, and one without is there already.
     file.touch(mode=0o600)
+    file.chmod(0o600)
     file.write_text(text, encoding="utf-8")
 
 

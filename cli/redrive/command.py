@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cli.author import who
+from cli.author import NoteOption, reason_in, who
 from cli.lines import refuse_missing
 from cli.options import DEFAULT_DATA_DIR, DataDir
 from cli.output import Format, FormatOption, Row, print_rows
@@ -60,6 +60,7 @@ def redrive(
             "violation, key, value, headers), and prints the event that is to be sent, or an empty line.",
         ),
     ] = None,
+    note: NoteOption = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Send nothing; list what would be sent.")] = False,
     form: FormatOption = Format.TABLE,
     data_dir: DataDir = DEFAULT_DATA_DIR,
@@ -87,6 +88,7 @@ def redrive(
 
     check_range(start, end)
     refuse_missing(edit)
+    why = reason_in(note)
     stack = running_deployment(data_dir)
     if (journal := open_journal(stack.tables)) is None:
         print_rows([], COLUMNS, form, earlier=EARLIER)
@@ -94,7 +96,8 @@ def redrive(
     config = ingestion_of(stack.postgres_url)
     if not dry_run:
         refuse_ending_topics(stack.postgres_url, config.topics)
-        record_command(stack.postgres_url, "redrive", "dead letters", who(), _selection(reason, start, end, edit))
+        selection = _selection(reason, start, end, edit)
+        record_command(stack.postgres_url, "redrive", "dead letters", who(), selection, note=why)
     sender = None if dry_run else Sender(kafka_client(stack.kafka_bootstrap))
     fates: Counter[Fate] = Counter()
     with telling("Dead letters:") as tell:

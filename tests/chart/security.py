@@ -10,8 +10,12 @@ from tests.chart.helm import Object, application_spec, pod_specs
 
 Rule = Callable[[list[Object]], Iterator[str]]
 
-SECRET = re.compile(r"(?i)(secret|password|passwd|token|credential|access[._-]?key)")
-URL_WITH_PASSWORD = re.compile(r"://[^/\s:@]+:[^/\s:@]+@")
+SECRET = re.compile(r"(?i)(secret|password|passwd|token|credential|access[._-]?key|[._-]key$)")
+PASSWORD = re.compile(
+    r"(?i)(://[^/\s:@]*:[^/\s:@]+@|loginmodule[^;]*password=|host=.*password=|-BEGIN [A-Z ]*PRIVATE KEY)"
+)
+"""In a URL, in a line of JAAS, in a connection string, or as a key."""
+SECRET_ARGUMENT = re.compile(r"(?i)(secret|password|passwd|token|credential|key)(=[^$]|$)")
 NEEDS_TOKEN = "-dashboard"
 """Besides drivers with executors: whoever asks Kubernetes something."""
 
@@ -51,19 +55,25 @@ def no_secret_is_plain_text(objects: list[Object]) -> Iterator[str]:
     for name, container in _containers(objects):
         for variable in container.get("env", []):
             value = str(variable.get("value", ""))
-            if value and (SECRET.search(variable["name"]) or URL_WITH_PASSWORD.search(value)):
+            if value and (SECRET.search(variable["name"]) or PASSWORD.search(value)):
                 yield f"{name} has {variable['name']} as plain text"
+        if any(_tells(argument) for argument in [*container.get("command", []), *container.get("args", [])]):
+            yield f"{name} has a secret in its arguments"
     for document in objects:
         place = f"{document['kind']}/{document['metadata']['name']}"
         spec = application_spec(document)
         for key, value in {**spec.get("sparkConf", {}), **spec.get("hadoopConf", {})}.items():
             is_place = key.endswith(".file")
-            if (SECRET.search(key) and not is_place) or URL_WITH_PASSWORD.search(value):
+            if (SECRET.search(key) and not is_place) or PASSWORD.search(value):
                 yield f"{place} has {key} in its settings"
-        if any(SECRET.search(argument) for argument in spec.get("arguments", [])):
+        if any(_tells(argument) for argument in spec.get("arguments", [])):
             yield f"{place} has a secret in its arguments"
-        if document["kind"] == "ConfigMap" and any(URL_WITH_PASSWORD.search(v) for v in document["data"].values()):
+        if document["kind"] == "ConfigMap" and any(PASSWORD.search(v) for v in document["data"].values()):
             yield f"{place} holds a password"
+
+
+def _tells(argument: str) -> bool:
+    return bool(SECRET_ARGUMENT.search(argument) or PASSWORD.search(argument))
 
 
 def roles_are_exact(objects: list[Object]) -> Iterator[str]:

@@ -121,29 +121,29 @@ def test_without_the_profile_the_connections_are_as_they_were() -> None:
     assert "PGSSLMODE" not in found
 
 
-def admission(**values: Any) -> tuple[Object, Object]:
-    objects = render("production.yaml", values={"admissionPolicy": {"enabled": True}, **values})
-    (policy,), (binding,) = (
-        list(of_kind(objects, kind).values())
-        for kind in ("ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding")
-    )
-    return policy, binding
+def admission() -> tuple[dict[str, Object], dict[str, Object]]:
+    """The policies and their bindings. `test_api_server.py` asks a server what they refuse."""
+    objects = render("production.yaml", values={"admissionPolicy": {"enabled": True}})
+    kinds = ("ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding")
+    policies, bindings = (of_kind(objects, kind) for kind in kinds)
+    return policies, bindings
 
 
-def test_the_admission_policy_is_for_the_drivers_of_this_release_and_denies() -> None:
-    policy, binding = admission()
-    for document in (policy, binding):
-        validator(document["kind"]).validate(document)
-    (condition,) = policy["spec"]["matchConditions"]
-    assert condition["expression"] == 'request.userInfo.username == "system:serviceaccount:metering:weir-driver"'
-    assert binding["spec"]["policyName"] == policy["metadata"]["name"]
-    assert binding["spec"]["validationActions"] == ["Deny"]
-    assert policy["spec"]["failurePolicy"] == "Fail"
+def test_the_admission_policies_are_for_the_drivers_of_this_release_and_deny() -> None:
+    policies, bindings = admission()
+    assert policies.keys() == bindings.keys() == {"metering-weir-drivers", "metering-weir-drivers-change"}
+    for name, policy in policies.items():
+        for document in (policy, bindings[name]):
+            validator(document["kind"]).validate(document)
+        (condition,) = policy["spec"]["matchConditions"]
+        assert condition["expression"] == 'request.userInfo.username == "system:serviceaccount:metering:weir-driver"'
+        assert bindings[name]["spec"] == {"policyName": name, "validationActions": ["Deny"]}
+        assert policy["spec"]["failurePolicy"] == "Fail"
 
 
 def test_it_lets_executors_read_the_secrets_and_claims_that_they_have_and_no_others() -> None:
-    policy, _ = admission()
-    variables = {each["name"]: each["expression"] for each in policy["spec"]["variables"]}
+    policies, _ = admission()
+    variables = {each["name"]: each["expression"] for each in policies["metering-weir-drivers"]["spec"]["variables"]}
     assert variables["secrets"] == '["kafka-ca","postgres-ca","weir-spark"]'
     assert variables["claims"] == '["weir-tables"]'
 

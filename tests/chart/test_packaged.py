@@ -11,7 +11,7 @@ from typing import Any
 
 import yaml
 
-from tests.chart.helm import CHART, helm
+from tests.chart.helm import CHART, helm, pod_specs, render
 
 ROOT = CHART.parents[1]
 CATEGORIES = {
@@ -56,19 +56,36 @@ def test_the_release_pushes_the_chart_with_the_version_of_its_tag() -> None:
 
 
 def test_the_lines_that_the_release_changes_are_there(tmp_path: Path) -> None:
-    """Its sed puts the published image, by digest, where the values name the local one."""
+    """Its sed puts the published images, by digest, where the values name the local one."""
     file = tmp_path / "charts" / "weir" / "values.yaml"
     file.parent.mkdir(parents=True)
     file.write_text((CHART / "values.yaml").read_text(encoding="utf-8"), encoding="utf-8")
     (step,) = [step for step in workflow()["jobs"]["chart"]["steps"] if "repository: weir" in step.get("run", "")]
-    digest = f"sha256:{'0' * 64}"
-    variables = {"GITHUB_REPOSITORY": "Example/Weir", "DIGEST": digest, "PATH": os.environ["PATH"]}
-    subprocess.run(["bash", "-euo", "pipefail", "-c", step["run"]], cwd=tmp_path, env=variables, check=True)
-    image = yaml.safe_load(file.read_text(encoding="utf-8"))["image"]
-    assert (image["repository"], image["digest"]) == ("ghcr.io/example/weir", digest)
+    digest, servers = (f"sha256:{each * 64}" for each in "01")
+    names = {"DIGEST": "weir", "QUICKSTART": "quickstart"}
+    assert step["env"] == {name: f"${{{{ needs.image.outputs.{output} }}}}" for name, output in names.items()}
+    variables = {"GITHUB_REPOSITORY": "Example/Weir", "DIGEST": digest, "QUICKSTART": servers}
+    command = ["bash", "-euo", "pipefail", "-c", step["run"]]
+    subprocess.run(command, cwd=tmp_path, env={**variables, "PATH": os.environ["PATH"]}, check=True)
+    before, after = (yaml.safe_load(each.read_text(encoding="utf-8")) for each in (CHART / "values.yaml", file))
+    assert (after["image"]["repository"], after["image"]["digest"]) == ("ghcr.io/example/weir", digest)
+    image = {"repository": "ghcr.io/example/weir-quickstart", "tag": "", "digest": servers}
+    assert after["quickstart"]["image"] == image
+    for values in (before, after):
+        del values["image"], values["quickstart"]["image"]
+    assert after == before, "nothing else changes"
 
 
-def test_the_image_is_built_on_a_digest_and_signed_with_its_bill_of_materials() -> None:
+def test_what_is_published_for_production_has_neither_a_broker_nor_a_database() -> None:
+    job = workflow()["jobs"]["image"]
+    published = {each["name"]: each["servers"] for each in job["strategy"]["matrix"]["include"]}
+    assert published == {"weir": "without", "quickstart": "with"}
+    assert job["outputs"] == {name: f"${{{{ steps.digest.outputs.{name} }}}}" for name in published}
+    (build,) = [step for step in job["steps"] if "build-push-action" in step.get("uses", "")]
+    assert "SERVERS=${{ matrix.servers }}" in build["with"]["build-args"].splitlines()
+
+
+def test_the_image_is_signed_with_its_bill_of_materials() -> None:
     runs = steps("image")
     for words in (
         "make sbom",
@@ -76,12 +93,26 @@ def test_the_image_is_built_on_a_digest_and_signed_with_its_bill_of_materials() 
         "cosign attest --yes --type cyclonedx --predicate build/weir.cdx.json",
     ):
         assert words in runs
-    dockerfile = (ROOT / "Dockerfile").read_text(encoding="utf-8")
-    (line,) = re.findall(r"sed -n '(s/\^ARG BASE_IMAGE=//p)' Dockerfile", runs)
-    found = subprocess.run(["sed", "-n", line], input=dockerfile, capture_output=True, text=True, check=True).stdout
-    assert f"ARG BASE_IMAGE={found}" in dockerfile
     for job in workflow()["jobs"].values():
         assert job["permissions"]["id-token"] == "write", "keyless signatures need it"
+
+
+def test_the_base_image_is_named_by_its_digest_and_a_release_on_a_tag_alone_is_refused(tmp_path: Path) -> None:
+    steps_of_image = workflow()["jobs"]["image"]["steps"]
+    (refusal,) = [number for number, step in enumerate(steps_of_image) if "ARG BASE_IMAGE" in step.get("run", "")]
+    (build,) = [number for number, step in enumerate(steps_of_image) if "build-push-action" in step.get("uses", "")]
+    assert refusal < build
+    assert "BASE_IMAGE" not in steps_of_image[build]["with"]["build-args"], "what was tried is what is released"
+    dockerfile = (ROOT / "Dockerfile").read_text(encoding="utf-8")
+    by_tag = re.sub(r"^(ARG BASE_IMAGE=\S+)@sha256:[0-9a-f]{64}$", r"\1", dockerfile, flags=re.MULTILINE)
+    assert by_tag != dockerfile
+    for text, is_taken in ((dockerfile, True), (by_tag, False)):
+        (tmp_path / "Dockerfile").write_text(text, encoding="utf-8")
+        ended = subprocess.run(["bash", "-euc", steps_of_image[refusal]["run"]], cwd=tmp_path, check=False)
+        assert (ended.returncode == 0) is is_taken
+    stages = re.findall(r"^FROM (\S+)(?: AS (\w+))?$", dockerfile, re.MULTILINE)
+    names = {name for _, name in stages if name}
+    assert [image for image, _ in stages if image not in names] == ["${BASE_IMAGE}"], "every stage has that base"
 
 
 def test_an_image_is_signed_only_after_known_vulnerabilities_were_looked_for() -> None:
@@ -94,3 +125,18 @@ def test_an_image_is_signed_only_after_known_vulnerabilities_were_looked_for() -
     assert image[scan]["with"]["image-ref"] == image[sign]["env"]["IMAGE"]
     assert not {"if", "continue-on-error"} & image[scan].keys()
     assert workflow()["jobs"]["chart"]["needs"] == "image"
+
+
+def test_quickstarts_servers_have_an_image_of_their_own_where_it_is_given() -> None:
+    def images(**quickstart: str) -> dict[str, set[str]]:
+        values = {"image": {"repository": "weir", "tag": "1"}, "quickstart": {"enabled": True, "image": quickstart}}
+        found: dict[str, set[str]] = {"servers": set(), "others": set()}
+        for name, spec in pod_specs(render(values=values)).items():
+            group = "servers" if name.startswith("StatefulSet/") else "others"
+            found[group] |= {container["image"] for container in spec["containers"] if "image" in container}
+        return found
+
+    assert images() == {"servers": {"weir:1"}, "others": {"weir:1"}}
+    assert images(repository="servers", tag="2") == {"servers": {"servers:2"}, "others": {"weir:1"}}
+    digest = f"sha256:{'0' * 64}"
+    assert images(repository="servers", digest=digest)["servers"] == {f"servers@{digest}"}

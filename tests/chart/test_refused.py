@@ -299,6 +299,63 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         {"jobs": {"joins": {"env": [{"name": "DB_PASSWORD", "value": "x"}]}}},
         "jobs.joins.env gives DB_PASSWORD as plain text",
     ),
+    "key of an API in a variable": (
+        {"batch": {"ask": {"schedule": "@daily", "args": ["a"], "env": [{"name": "MODEL_API_KEY", "value": "x"}]}}},
+        "batch.ask.env gives MODEL_API_KEY as plain text",
+    ),
+    "password after an argument": (
+        {"batch": {"ask": {"schedule": "@daily", "args": ["weir", "--db-password", "hunter2"]}}},
+        "batch.ask.args gives password as plain text",
+    ),
+    "token in an argument": (
+        {"batch": {"ask": {"schedule": "@daily", "args": ["bash", "-c", "curl -d token=hunter2 https://a"]}}},
+        "batch.ask.args gives token as plain text",
+    ),
+    "URL of a database in an argument": (
+        {"batch": {"ask": {"schedule": "@daily", "args": ["psql", "postgresql://weir:hunter2@db/weir"]}}},
+        "batch.ask.args[1] holds a password in a URL as plain text",
+    ),
+    "URL of a database in a variable of any name": (
+        {"dashboard": {"env": [{"name": "SOURCE", "value": "postgresql://:hunter2@db/weir"}]}},
+        "dashboard.env[0].value holds a password in a URL",
+    ),
+    "basic authentication in a URL": (
+        {"dashboard": {"prometheusUrl": "https://ada:hunter2@prometheus:9090"}},
+        "dashboard.prometheusUrl holds a password in a URL",
+    ),
+    "connection string with a password": (
+        {"extraEnv": [{"name": "SOURCE", "value": "host=db user=weir password=hunter2"}]},
+        "extraEnv[0].value holds the password of a database",
+    ),
+    "password in the query of a URL": (
+        {"extraEnv": [{"name": "SOURCE", "value": "postgresql://db/weir?user=weir&password=hunter2"}]},
+        "extraEnv[0].value holds the password of a database",
+    ),
+    "line of JAAS in a Spark setting": (
+        {
+            "jobs": {
+                "ingestion": {
+                    "sparkConf": {
+                        "spark.kafka.sasl.jaas.config": "org.apache.kafka.common.security.scram.ScramLoginModule "
+                        'required username="weir" password="hunter2";'
+                    }
+                }
+            }
+        },
+        "sasl.jaas.config holds a password in a line of JAAS",
+    ),
+    "private key in an object": (
+        {"extraObjects": [{"kind": "ConfigMap", "data": {"a": "-----BEGIN EC PRIVATE KEY-----\nMHc"}}]},
+        "extraObjects[0].data.a holds a private key",
+    ),
+    "key of AWS in an annotation": (
+        {"serviceAccount": {"annotations": {"note": "uses AKIAABCDEFGHIJKLMNOP"}}},
+        "serviceAccount.annotations.note holds a key of AWS",
+    ),
+    "key of Azure in a Spark setting": (
+        {"jobDefaults": {"hadoopConf": {"fs.azure.account.key.weir.dfs.core.windows.net": "x"}}},
+        "jobDefaults.hadoopConf holds fs.azure.account.key",
+    ),
     "key in a Spark setting": (
         {"jobDefaults": {"sparkConf": {"spark.hadoop.fs.s3a.access.key": "x"}}},
         "jobDefaults.sparkConf holds spark.hadoop.fs.s3a.access.key",
@@ -313,6 +370,29 @@ def test_a_bad_value_is_refused_with_the_reason(case: str) -> None:
     with pytest.raises(HelmRefused) as refusal:
         render(values={"quickstart": {"enabled": True}, **values})
     assert reason in str(refusal.value)
+
+
+def test_what_only_refers_to_a_secret_is_taken() -> None:
+    argument = "psql postgresql://weir:$(DB_PASSWORD)@db/weir && weir usage --token=$TOKEN --key-password '$KEY'"
+    values: dict[str, Any] = {
+        "batch": {
+            "ask": {
+                "schedule": "@daily",
+                "args": ["bash", "-c", argument, "--password", "$(DB_PASSWORD)", "--meter", "input_tokens=2"],
+                "env": [
+                    {"name": "DB_PASSWORD", "valueFrom": {"secretKeyRef": {"name": "db", "key": "password"}}},
+                    {"name": "AWS_WEB_IDENTITY_TOKEN_FILE", "value": "/var/run/secrets/token"},
+                    {"name": "SOURCE", "value": "host=db user=weir password=$(DB_PASSWORD)"},
+                    {"name": "OTHER", "value": "postgresql://db/weir?user=weir&password=$(DB_PASSWORD)"},
+                    {"name": "MODEL_KEY", "valueFrom": {"secretKeyRef": {"name": "model", "key": "key"}}},
+                ],
+            }
+        },
+        "dashboard": {"prometheusUrl": "https://prometheus.example.com:9090/a@b:c"},
+        "webhooks": {"mail": {"url": "smtps://weir@mail.example.com:465", "sender": "weir@example.com"}},
+        "extraObjects": [{"kind": "ExternalSecret", "spec": {"url": "postgresql://{{ .user }}:{{ .word }}@db/weir"}}],
+    }
+    assert render(values={"quickstart": {"enabled": True}, **values})
 
 
 def test_names_of_as_many_bytes_as_events_may_have_are_taken() -> None:

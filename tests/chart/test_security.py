@@ -103,6 +103,30 @@ PLANTED: list[tuple[str, Rule, Callable[[list[Object]], object], str]] = [
         "URL as plain text",
     ),
     (
+        "key of an API in a variable",
+        no_secret_is_plain_text,
+        lambda o: container(o)["env"].append({"name": "MODEL_API_KEY", "value": "x"}),
+        "MODEL_API_KEY as plain text",
+    ),
+    (
+        "JAAS in a variable",
+        no_secret_is_plain_text,
+        lambda o: container(o)["env"].append({"name": "X", "value": 'a.ScramLoginModule required password="x";'}),
+        "X as plain text",
+    ),
+    (
+        "connection string in a variable",
+        no_secret_is_plain_text,
+        lambda o: container(o)["env"].append({"name": "X", "value": "host=db user=a password=b"}),
+        "X as plain text",
+    ),
+    (
+        "basic authentication in an argument of a container",
+        no_secret_is_plain_text,
+        lambda o: pod_specs(o)["CronJob/weir-compact"]["containers"][0]["args"].append("https://a:b@prometheus:9090"),
+        "in its arguments",
+    ),
+    (
         "key in a setting",
         no_secret_is_plain_text,
         lambda o: application(o)["sparkConf"].update({"spark.hadoop.fs.s3a.secret.key": "x"}),

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import suppress
 from datetime import UTC, datetime
+from urllib.parse import urlsplit
 
 import psycopg
 import pytest
@@ -10,6 +13,7 @@ import pytest
 from dashboard.backend import Backend
 from dashboard.queries.accounts import MAX_ACCOUNTS, read_accounts
 from dashboard.settings import Settings
+from jobs.runtime.postgres.address import in_schema
 from jobs.runtime.postgres.reader_role import ROLE
 from jobs.runtime.postgres.schema import migrate
 from tests.dashboard.reader import reader_url
@@ -72,6 +76,95 @@ def test_plans_and_prices_are_seen_by_the_accounts_that_have_them(reader: str) -
     assert seen(reader, '["acme"]', "SELECT plan FROM catalog.plans") == ["small"]
     assert len(seen(reader, '["acme"]', "SELECT changed_by FROM catalog.prices")) == 1
     assert seen(reader, "*", "SELECT plan FROM catalog.prices ORDER BY 1") == ["large", "small"]
+
+
+@pytest.fixture
+def bound(database: str, reader: str) -> Iterator[str]:
+    """The address of a login that is bound to acme and to an account that is not there."""
+    with psycopg.connect(database) as owner:
+        owner.execute(f"CREATE ROLE acme_reader LOGIN PASSWORD 'acme' IN ROLE {ROLE}")
+        owner.execute("INSERT INTO reader_logins VALUES ('acme_reader', '[\"acme\", \"initech\"]')")
+    place = urlsplit(reader)
+    yield in_schema(place._replace(netloc=f"acme_reader:acme@{place.hostname}:{place.port}").geturl())
+    with psycopg.connect(database) as owner:
+        owner.execute("DROP ROLE acme_reader")
+
+
+@pytest.mark.few_in_ci(3)
+@pytest.mark.parametrize(
+    ("setting", "accounts"),
+    [
+        (None, []),
+        ("", []),
+        ("[]", []),
+        ("*", ["acme"]),
+        ('["*"]', []),
+        ('["acme"]', ["acme"]),
+        ('["globex"]', []),
+        ('["acme","globex"]', ["acme"]),
+    ],
+)
+def test_a_bound_login_sees_its_accounts_alone_whatever_it_sets(
+    bound: str, setting: str | None, accounts: list[str]
+) -> None:
+    assert seen(bound, setting) == accounts
+    assert seen(bound, setting, "SELECT plan FROM catalog.prices ORDER BY 1") == ["small" for _ in accounts]
+
+
+@pytest.mark.few_in_ci(3)
+@pytest.mark.parametrize(
+    "attempt",
+    [
+        f"SET ROLE {ROLE}",
+        f"SET SESSION AUTHORIZATION {ROLE}",
+        "DELETE FROM weir.reader_logins",
+        "UPDATE weir.reader_logins SET accounts = '[\"globex\"]'",
+        "SELECT * FROM weir.reader_logins",
+        "CREATE OR REPLACE FUNCTION weir.seen_accounts() RETURNS text LANGUAGE sql AS $$SELECT '*'$$",
+        "CREATE FUNCTION pg_temp.seen_accounts() RETURNS text LANGUAGE sql AS $$SELECT '*'$$",
+        "CREATE TEMP TABLE reader_logins (login text, accounts jsonb)",
+        "SET search_path = pg_temp, weir",
+        "ALTER ROLE acme_reader SET weir.accounts = '*'",
+        "ALTER ROLE acme_reader RENAME TO other_reader",
+    ],
+)
+def test_a_bound_login_frees_itself_by_no_statement(bound: str, attempt: str) -> None:
+    with psycopg.connect(bound, autocommit=True) as connection:
+        with suppress(psycopg.Error):
+            connection.execute(attempt.encode())
+        with connection.transaction():
+            connection.execute("SELECT set_config('weir.accounts', '*', true)")
+            assert connection.execute("SELECT DISTINCT account FROM weir.usage_windows").fetchall() == [("acme",)]
+
+
+def test_a_bound_login_sees_nothing_that_is_of_all_accounts(bound: str, reader: str, database: str) -> None:
+    write(
+        database,
+        "unknown_types",
+        {"type": "theirs", "events": 1, "first_seen_at": NOON, "last_seen_at": NOON, "last_source": "s"},
+    )
+    assert seen(reader, "*", "SELECT type FROM unknown_types") == ["theirs"]
+    assert [seen(bound, setting, "SELECT type FROM unknown_types") for setting in (None, "*", '["globex"]')] == [[]] * 3
+
+
+def test_every_policy_asks_what_a_bound_login_may_see(database: str) -> None:
+    with psycopg.connect(database) as connection:
+        policies = connection.execute("SELECT tablename, concat(qual, with_check) FROM pg_policies").fetchall()
+        functions = connection.execute("SELECT proname, prosrc FROM pg_proc").fetchall()
+    assert len([table for table, text in policies if "seen_accounts()" in text]) > 40
+    assert [table for table, text in policies if "weir.accounts" in text] == []
+    assert [name for name, text in functions if "weir.accounts" in text] == ["seen_accounts"]
+
+
+@pytest.mark.usefixtures("bound")
+def test_who_is_bound_to_what_is_logged(database: str) -> None:
+    newest = "SELECT document::jsonb FROM activity_log ORDER BY number DESC LIMIT 2"
+    with psycopg.connect(database) as connection:
+        connection.execute("DELETE FROM reader_logins")
+        connection.execute("SET CONSTRAINTS ALL IMMEDIATE")
+        (removed,), (added,) = connection.execute(newest).fetchall()
+    assert (removed["action"], added["action"]) == ("delete", "insert")
+    assert removed["before"] == added["after"] == {"login": "acme_reader", "accounts": ["acme", "initech"]}
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -14,6 +15,7 @@ import psutil
 import pytest
 
 from deployment.stack import Process, Stack, State, running_stack
+from laptop.folders import UMASK
 from laptop.watching import ALERTMANAGER, PROMETHEUS, find
 from metering.vocabulary import ALWAYS
 from tests.e2e.conftest import processes_of, up, weir_at
@@ -58,6 +60,20 @@ def test_no_command_prints_the_database_password(stack: Stack) -> None:
     answers = [weir_at(stack.data_dir, *command) for command in (["status"], ["up", "--detach"])]
     assert all(password not in answer.stdout + answer.stderr for answer in answers)
     assert all(password not in log.read_text(errors="replace") for log in (stack.data_dir / "logs").iterdir())
+
+
+def test_nobody_else_reads_the_logs_or_what_any_process_of_the_stack_writes(stack: Stack) -> None:
+    logs = [*(stack.data_dir / "logs").iterdir()]
+    assert [log.name for log in logs if log.stat().st_mode & 0o077] == []
+    umasks = {}
+    for pid in processes_of(running_stack(stack.data_dir).id):
+        # One that has ended meanwhile writes nothing.
+        with suppress(OSError):
+            umasks[pid] = int(
+                re.findall(r"^Umask:\s+(\d+)", Path(f"/proc/{pid}/status").read_text(), re.MULTILINE)[0], 8
+            )
+    assert len(umasks) > len(NAMES)
+    assert [pid for pid, umask in umasks.items() if umask & UMASK != UMASK] == []
 
 
 def test_a_second_up_is_refused_and_disturbs_nothing(stack: Stack) -> None:

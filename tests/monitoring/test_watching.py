@@ -154,6 +154,20 @@ def test_without_a_configuration_alerts_go_nowhere(folders: Folders, tmp_path: P
     assert "on-call" not in folders.alertmanager_config.read_text()
 
 
+def test_only_its_owner_reads_a_configuration_of_receivers_also_where_one_without_was(
+    folders: Folders, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / watching.ALERTMANAGER[0]).touch(mode=0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    keep_alertmanager_config(folders, None)
+    folders.alertmanager_config.chmod(0o644)
+    given = tmp_path / "given.yml"
+    given.write_text(yaml.safe_dump(receiver(1)))
+    keep_alertmanager_config(folders, given)
+    assert folders.alertmanager_config.read_text() == given.read_text()
+    assert folders.alertmanager_config.stat().st_mode & 0o777 == 0o600
+
+
 def test_the_example_of_a_configuration_is_valid_and_names_only_alerts_that_exist(folders: Folders) -> None:
     needs("amtool")
     keep_alertmanager_config(folders, EXAMPLE)

@@ -6,6 +6,7 @@ import json
 import threading
 from datetime import timedelta
 from hashlib import sha256
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -101,6 +102,43 @@ def test_who_deletes_a_plan_is_its_author(database: str, weir: Any) -> None:
     assert [entries(weir)[0][name] for name in ("action", "made_by")] == ["delete", "ada"]
 
 
+def test_why_something_changed_is_logged_where_somebody_says_it(database: str, weir: Any, tmp_path: Path) -> None:
+    file = tmp_path / "catalog.json"
+    file.write_text(json.dumps({**CATALOG, "prices": [{**PRICE, "unit_price": "0.1"}]}))
+    applied = weir(
+        "catalog", "apply", str(file), "--no-wait", "--backdate", "--by", "ada", "--note", " offer of 4 May "
+    )
+    assert applied.exit_code == 0, applied.output
+    assert {(entry["made_by"], entry["reason"]) for entry in entries(weir)} == {("ada", "offer of 4 May")}
+    key = [word for name, value in PRICE.items() for word in (f"--{name.replace('_', '-')}", value)]
+    ended = weir("catalog", "delete", "price", *key, "--no-wait", "--backdate", "--note", "never offered")
+    assert ended.exit_code == 0, ended.output
+    assert entries(weir)[0]["reason"] == "never offered"
+    edit(database, "SELECT set_config('weir.note', 'by hand', true); UPDATE catalog.plans SET name = 'Q'")
+    edit(database, "UPDATE catalog.plans SET name = 'R'")
+    assert [entry["reason"] for entry in entries(weir)[:2]] == [None, "by hand"]
+    assert weir("catalog", "apply", str(file), "--note", "a\x00b").exit_code == 2
+    assert weir("verify").exit_code == 0
+
+
+def test_a_loss_that_was_accepted_is_logged_with_who_and_why(database: str, weir: Any) -> None:
+    lost = "INSERT INTO accepted_losses (topic_id, topic, partition, first_offset, end_offset, reason, accepted_by)"
+    edit(database, f"{lost} VALUES ('t', 'events', 0, 7, 9, 'retention was a day', 'ada')")
+    (entry,) = entries(weir)
+    assert [entry[name] for name in ("action", "target", "made_by", "reason")] == [
+        *("insert", "weir.accepted_losses", "ada", "retention was a day")
+    ]
+
+
+def test_a_straggler_that_was_approved_is_logged_with_who_and_why(database: str, weir: Any) -> None:
+    decided = "INSERT INTO catalog.decisions (usage_lsn, meter, account, request_id, decision, decided_by, reason)"
+    edit(database, f"{decided} VALUES (1, 'requests', 'acme', 'r', 'approve', 'ada', 'the customer was told')")
+    (entry,) = entries(weir)
+    assert [entry[name] for name in ("action", "target", "made_by", "reason")] == [
+        *("insert", "catalog.decisions", "ada", "the customer was told")
+    ]
+
+
 def test_a_number_with_more_digits_than_python_takes_for_an_int_stops_neither_the_list_nor_the_check(
     database: str, weir: Any
 ) -> None:
@@ -127,13 +165,15 @@ def test_keys_skips_and_commands_are_logged_and_no_digest_of_a_key_is(database: 
         f"{skipped} VALUES ('t', 'events', 0, 7, 'skipped', 'ends drivers', 'carol')",
         f"{skipped} VALUES ('t', 'events', 0, 8, 'too_large', 'of 4 MiB', NULL)",
     )
-    record_command(database, "redrive", "dead letters", "dan", {"reasons": ["unknown_type"]})
+    record_command(
+        database, "redrive", "dead letters", "dan", {"reasons": ["unknown_type"]}, note="the type is known now"
+    )
     listed = [[entry[name] for name in ("action", "target", "made_by", "reason")] for entry in entries(weir)[::-1]]
     assert listed == [
         ["insert", "weir.api_keys", "ada", "for the portal"],
         ["update", "weir.api_keys", "bob", "for the portal"],
         ["insert", "weir.isolated_records", "carol", "ends drivers"],
-        ["redrive", "dead letters", "dan", None],
+        ["redrive", "dead letters", "dan", "the type is known now"],
     ]
     assert "secret" not in json.dumps(entries(weir))
 

@@ -198,6 +198,23 @@ def test_a_key_that_sees_one_member_has_its_share_and_no_usage_of_the_others(dat
         assert list(read_month(session, MONTH).lines) == []
 
 
+def test_a_login_that_is_bound_to_one_member_sees_no_part_of_another_whatever_it_sets(database: str) -> None:
+    family(database, "a", "b")
+    write(database, "catalog.pools", *pool("a", "b"))
+    write(database, "price_ladders", rung(1, GRADUATED))
+    write(database, "usage_days", day(1, 500, 1), day(1, 1500, 1, account="b"))
+    for is_bound, parts in ((False, {"": "ab", "*": "ab", '["b"]': "b"}), (True, {"": "", "*": "a", '["b"]': ""})):
+        with psycopg.connect(in_schema(database)) as session:
+            if is_bound:
+                session.execute("INSERT INTO reader_logins VALUES (session_user, '[\"a\"]')")
+            session.execute(f"SET ROLE {API_READER}")
+            for setting, accounts in parts.items():
+                session.execute("SELECT set_config('weir.accounts', %s, true)", [setting])
+                found = session.execute("SELECT account FROM pool_parts(%s, NULL) ORDER BY 1", [MONTH]).fetchall()
+                assert "".join(account for (account,) in found) == accounts
+            session.rollback()
+
+
 def test_billings_own_role_adds_up_all_of_a_pool(database: str) -> None:
     family(database, "a", "b")
     write(database, "catalog.pools", *pool("a", "b"))

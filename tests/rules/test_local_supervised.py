@@ -50,6 +50,19 @@ def test_it_runs_once_it_is_ready(supervise: Make) -> None:
     assert one.record.process.is_running
 
 
+def test_only_its_owner_reads_its_log_and_the_copy_of_it_also_where_an_earlier_release_made_them(
+    supervise: Make, tmp_path: Path
+) -> None:
+    log = tmp_path / "logs" / "test.log"
+    log.parent.mkdir()
+    for file in (log, log.with_suffix(".log.1")):
+        file.write_bytes(bytes(MAX_LOG_BYTES + 1))
+        file.chmod(0o644)
+    until(supervise("sleep 60"), lambda record: record.state is State.RUNNING)
+    assert log.stat().st_size == 0
+    assert [file.stat().st_mode & 0o777 for file in (log, log.with_suffix(".log.1"))] == [0o600, 0o600]
+
+
 def test_it_is_not_running_before_it_is_ready(supervise: Make) -> None:
     one = supervise("sleep 60", ready=False)
     for _ in range(5):

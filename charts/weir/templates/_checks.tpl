@@ -312,35 +312,6 @@
 {{- end -}}
 {{- end }}
 
-{{/* They would be visible to everyone who may read the pod or the application. */}}
-{{- define "weir.checkSecrets" -}}
-{{- $secret := "(?i)(secret|password|passwd|token|credential|access[._-]?key)" -}}
-{{- $variables := dict "extraEnv" .Values.extraEnv "jobDefaults.env" .Values.jobDefaults.env "dashboard.env" .Values.dashboard.env "api.env" .Values.api.env "audit.env" .Values.audit.env "close.env" .Values.close.env -}}
-{{- $settings := dict "jobDefaults.sparkConf" .Values.jobDefaults.sparkConf "jobDefaults.hadoopConf" .Values.jobDefaults.hadoopConf "audit.sparkConf" .Values.audit.sparkConf "audit.hadoopConf" .Values.audit.hadoopConf "close.sparkConf" .Values.close.sparkConf "close.hadoopConf" .Values.close.hadoopConf -}}
-{{- range $name, $job := .Values.jobs -}}
-{{- $_ := set $variables (printf "jobs.%s.env" $name) $job.env -}}
-{{- $_ := set $settings (printf "jobs.%s.sparkConf" $name) $job.sparkConf -}}
-{{- $_ := set $settings (printf "jobs.%s.hadoopConf" $name) $job.hadoopConf -}}
-{{- end -}}
-{{- range $name, $batch := .Values.batch -}}
-{{- $_ := set $variables (printf "batch.%s.env" $name) $batch.env -}}
-{{- end -}}
-{{- range $place, $list := $variables -}}
-{{- range $list -}}
-{{- if and .value (regexMatch $secret .name) -}}
-{{- fail (printf "%s gives %s as plain text: put it into a Secret, and name that with valueFrom.secretKeyRef." $place .name) -}}
-{{- end -}}
-{{- end -}}
-{{- end -}}
-{{- range $place, $map := $settings -}}
-{{- range $key, $_ := $map -}}
-{{- if regexMatch $secret $key -}}
-{{- fail (printf "%s holds %s, which everybody who may read the application can read: put it into a Secret, and give it by envFrom." $place $key) -}}
-{{- end -}}
-{{- end -}}
-{{- end -}}
-{{- end }}
-
 {{/* Only a live cluster lists kinds ("v1/Pod"); `helm template` lists groups, and then nothing is refused. */}}
 {{- define "weir.checkKinds" -}}
 {{- if and .Values.admissionPolicy.enabled (semverCompare "<1.30.0-0" .Capabilities.KubeVersion.Version) -}}

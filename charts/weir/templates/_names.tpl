@@ -42,11 +42,21 @@ app.kubernetes.io/part-of: weir
 {{- end }}
 
 {{- define "weir.image" -}}
-{{- with .Values.image -}}
+{{- include "weir.imageOf" (list . .Values.image) -}}
+{{- end }}
+
+{{/* Of quickstart's servers. */}}
+{{- define "weir.serverImage" -}}
+{{- include "weir.imageOf" (list . (.Values.quickstart.image.repository | empty | ternary .Values.image .Values.quickstart.image)) -}}
+{{- end }}
+
+{{/* Takes (list $ image). */}}
+{{- define "weir.imageOf" -}}
+{{- with index . 1 -}}
 {{- if .digest -}}
 {{ .repository }}@{{ .digest }}
 {{- else -}}
-{{ .repository }}:{{ .tag | default $.Chart.AppVersion }}
+{{ .repository }}:{{ .tag | default (index $ 0).Chart.AppVersion }}
 {{- end -}}
 {{- end -}}
 {{- end }}

@@ -192,6 +192,11 @@ USES = (
         "EXISTS (SELECT FROM jobs WHERE job = 'ingestion' AND jsonb_array_length(config -> 'events') > 1)",
         "ingestion reads several topics, and would read one of them: remove the others (`weir topics remove`)",
     ),
+    Use(
+        "0148",
+        "EXISTS (SELECT FROM reader_logins)",
+        "reader_logins binds logins to accounts, and each would see what it asks for: drop these logins and their rows",
+    ),
 )
 LOSSES = (
     Loss(

@@ -49,7 +49,7 @@ LATER = (
         "ordered_events",
     ),
     *("pattern_matches", "pattern_outcomes", "portal_invalidations"),
-    *("price_ladders", "silent_sources", "taken_back_on_time"),
+    *("price_ladders", "reader_logins", "silent_sources", "taken_back_on_time"),
     *("usage_dimensions", "usage_hours", "usage_members", "usage_months"),
     *("threshold_changes", "thresholds_due", "topic_removals"),
     *("webhook_attempts", "webhook_deliveries", "webhook_endpoints", "webhook_events", "webhook_position"),
@@ -93,7 +93,7 @@ def functions_made_by(revision: str) -> tuple[str, ...]:
 OWN = (*made_by("0034"), *LATER)
 """Relations of Weir's own schema."""
 SECRET = (
-    *("activity_head", "activity_log", "api_keys", "erasures", "pattern_outcomes"),
+    *("activity_head", "activity_log", "api_keys", "erasures", "pattern_outcomes", "reader_logins"),
     *("webhook_attempts", "webhook_deliveries", "webhook_endpoints", "webhook_events", "webhook_position"),
     *("webhook_removals", "webhook_secrets"),
 )

@@ -1,4 +1,4 @@
-{{/* One server with a volume of its own, from the release's image. NOT FOR PRODUCTION.
+{{/* One server with a volume of its own. NOT FOR PRODUCTION.
      Takes (dict "root" $ "component" "kafka"|"postgres" "args" […] "port" n "env" "…" "size" "…" "resources" {…}). */}}
 {{- define "weir.quickstartServer" -}}
 {{- $name := printf "%s-%s" (include "weir.fullname" .root) .component -}}
@@ -65,7 +65,7 @@ spec:
       {{- end }}
       containers:
         - name: {{ .component }}
-          image: {{ include "weir.image" .root | quote }}
+          image: {{ include "weir.serverImage" .root | quote }}
           imagePullPolicy: {{ .root.Values.image.pullPolicy }}
           args: {{ .args | toJson }}
           securityContext:
