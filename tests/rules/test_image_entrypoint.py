@@ -110,3 +110,21 @@ def test_anything_else_is_run_as_given(path: str) -> None:
     program, _, submitted = run(path, "weir usage --account 'a b'").stdout.splitlines()
     assert program == "-- weir usage --account a b"
     assert submitted == ""
+
+
+def test_while_weir_is_developed_the_code_is_where_it_can_be_changed_and_is_copied_there_once(
+    path: str, tmp_path: Path
+) -> None:
+    image, code = tmp_path / "image", tmp_path / "code"
+    (image / "jobs" / "__pycache__").mkdir(parents=True)
+    (image / "jobs" / "run.py").write_text("of the image")
+    code.mkdir()
+    given = {"WEIR_CODE": str(code), "WEIR_IMAGE_CODE": str(image)}
+    tini = tmp_path / "tini"
+    tini.write_text('#!/bin/bash\necho "$PYTHONPATH"\n')
+    assert run(path, "weir status", **given).stdout.strip() == str(code)
+    assert (code / "jobs" / "run.py").read_text() == "of the image"
+    assert not (code / "jobs" / "__pycache__").exists()
+    (code / "jobs" / "run.py").write_text("changed")
+    assert run(path, "weir status", **given).returncode == 0
+    assert (code / "jobs" / "run.py").read_text() == "changed"
