@@ -6,7 +6,7 @@ STAMP := $(VENV)/.ready
 BIN := $(VENV)/bin
 GUIDE := NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
 
-.PHONY: help setup demo up down check test long e2e-cluster attack faults histories mutants planted-faults quarter edits corpus bench scale rival docs screenshots format render lock sbom clean
+.PHONY: help setup demo up down check test long e2e-cluster attack faults disasters histories mutants planted-faults quarter edits corpus bench scale rival docs screenshots format render lock sbom clean
 
 help: ## List the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /  make \1\t/' | expand -t 16
@@ -53,8 +53,13 @@ e2e-cluster: $(STAMP) ## Install the chart on a cluster (KUBECONFIG= and BUILD= 
 attack: $(STAMP) ## Hurt running stacks in ways that take minutes: backlogs, lost tables, poison, servers that are away
 	$(BIN)/python -m pytest tests/attack -m attack $(ARGS)
 
-faults: $(STAMP) $(if $(ARGS),,histories) ## Strike a running stack 100 times under traffic, and compare the bills with the truth; ARGS="--seed 7 --store --driver-rows 1"
+faults: $(STAMP) $(if $(ARGS),,histories disasters) ## Strike a running stack 100 times under traffic, and compare the bills with the truth; ARGS="--seed 7 --store --driver-rows 1"
 	$(BIN)/python -m tests.faults $(ARGS)
+
+disasters: $(STAMP) ## Restore backups of each age, lose tables and unread records, and go back a release, as the guide says
+	$(BIN)/python -m tests.long tests/e2e/test_restore.py tests/e2e/test_way_back.py
+	$(BIN)/python -m pytest -m attack tests/attack/test_tables.py
+	$(BIN)/python -m pytest tests/streaming/test_kafka_faults.py -k retention_deleted_unread
 
 histories: $(STAMP) ## Simulate 5,000 histories of crashes, zombies and lost answers; writes bench/results/histories.json
 	$(BIN)/python -m tests.simulation --histories 5000 --processes 2 --results bench/results/histories.json

@@ -61,12 +61,23 @@ class ObjectStore(Part):
     existing_secret: Name
 
 
+class AzureStore(Part):
+    """`storage.abfs`."""
+
+    url: Annotated[
+        str,
+        Field(pattern=r"^(abfss://[a-z0-9][-a-z0-9]+@[a-z0-9]{3,24}\.dfs\.core\.windows\.net(/[^\s]*)?)?$"),
+    ]
+    existing_secret: Name
+
+
 class Storage(Part):
     """`storage`."""
 
-    kind: Literal["claim", "s3"]
+    kind: Literal["claim", "s3", "abfs"]
     claim: Claim
     s3: ObjectStore
+    abfs: AzureStore
     scratch_size: Bytes
 
 

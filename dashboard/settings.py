@@ -22,7 +22,7 @@ class Settings(BaseModel):
     postgres_url: str = Field(
         default="", repr=False, description="WEIR_POSTGRES_URL: Address of the database, for reading alone."
     )
-    tables: str = Field(default="", description="WEIR_TABLES: Root of the Delta tables: a folder or s3://….")
+    tables: str = Field(default="", description="WEIR_TABLES: Root of the Delta tables: a folder, s3://… or abfss://….")
     prometheus_url: str = Field(default="", description="WEIR_PROMETHEUS_URL: Such as http://prometheus:9090.")
     alertmanager_url: str = Field(default="", description="WEIR_ALERTMANAGER_URL: Such as http://alertmanager:9093.")
     namespace: str = Field(default="", description="WEIR_NAMESPACE: On a cluster, where the SparkApplications are.")

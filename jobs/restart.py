@@ -1,7 +1,7 @@
 """`python -m jobs.restart COMMAND …`: restarts a driver that crashed in its own pod.
 
 The Spark Operator waits longer with every start in an application's life, so what another start may mend is not left
-to it. How a driver ended by its own decision is passed on.
+to it. How a driver ended by its own decision is passed on. SIGHUP ends it and starts it again, with changed code.
 """
 
 from __future__ import annotations
@@ -22,19 +22,27 @@ DECIDED = (0, 2, 3, 4)
 
 def keep_running(command: list[str]) -> int:
     """Run until asked to stop, or until it ends by its own decision; the exit status to end with."""
-    stopping = threading.Event()
+    stopping, reloading = threading.Event(), threading.Event()
     child: subprocess.Popen[bytes] | None = None
 
     def stop(number: int, _: object) -> None:
         stopping.set()
+        reloading.set()
         if child is not None:
             child.send_signal(number)
 
+    def reload(*_: object) -> None:
+        reloading.set()
+        if child is not None:
+            child.terminate()
+
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, stop)
+    signal.signal(signal.SIGHUP, reload)
     backoff = Backoff()
     while not stopping.is_set():
         started = time.monotonic()
+        reloading.clear()
         child = subprocess.Popen(command, start_new_session=True)
         if stopping.is_set():
             child.terminate()
@@ -42,13 +50,15 @@ def keep_running(command: list[str]) -> int:
         with suppress(ProcessLookupError):
             # A Java whose Python is gone would go on writing beside its successor.
             os.killpg(child.pid, signal.SIGKILL)
+        if reloading.is_set() and not stopping.is_set():
+            continue
         if stopping.is_set() or status in DECIDED:
             return status if status >= 0 else 128 - status
         backoff = backoff.after(time.monotonic() - started)
         print(
             f"The driver ended with status {status}; it starts again in {backoff.delay_seconds:g} s.", file=sys.stderr
         )
-        stopping.wait(backoff.delay_seconds)
+        reloading.wait(backoff.delay_seconds)
     return 0
 
 

@@ -15,6 +15,7 @@ import pytest
 from hypothesis import settings
 from pyspark.sql import SparkSession
 
+import laptop.database
 import laptop.ports
 from jobs.runtime.postgres.ownership import Ownership
 from jobs.runtime.postgres.schema import migrate
@@ -72,6 +73,14 @@ def spark(jars: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Spar
     )
     yield session
     session.stop()
+
+
+if OTHER_POSTGRES := os.environ.get("WEIR_TESTS_POSTGRES", ""):
+    # The folder with the programs of another version of Postgres, for all servers that tests start in their process.
+    def _program(name: str) -> Path:
+        return Path(OTHER_POSTGRES, name)
+
+    laptop.database.program = _program
 
 
 @pytest.fixture(scope="session")

@@ -23,7 +23,9 @@ class Environment(BaseModel):
     kafka: KafkaAccess
     postgres_schema: str = Field(default="", description="Weir's own schema, where the address names none: `weir`.")
     postgres_url: str = Field(repr=False, description="Address of the database, with role and password.")
-    tables: str = Field(description="Root of the Delta tables: a folder, or a URL such as `s3://bucket/weir`.")
+    tables: str = Field(
+        description="Root of the Delta tables: a folder, or a URL such as `s3://bucket/weir` or `abfss://container@account.dfs.core.windows.net/weir`."
+    )
     checkpoints: Path = Field(description="Folder of Spark's checkpoints, which may be lost.")
     jars: Path = Field(description="Folder of Spark's connectors.")
     metrics_host: str = Field(default="127.0.0.1", description="Address on which the driver serves `/metrics`.")

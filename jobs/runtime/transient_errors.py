@@ -71,7 +71,8 @@ JAVA_KAFKA_UNAVAILABLE = re.compile(
 )
 JAVA_STORE_UNAVAILABLE = re.compile(
     r"java\.net\.(Connect|SocketTimeout|UnknownHost|NoRouteToHost|Socket)Exception|Unable to execute HTTP request"
-    r"|No space left on device|S3Exception.{0,200}Status Code: 50\d"
+    r"|No space left on device|S3Exception.{0,200}Status Code: 50\d|Operation failed: .{0,200}, 50\d, (GET|HEAD),"
+    r"|Status code: 50\d error code"
 )
 
 WORKER_OSERROR = re.compile(r"\A(?:.*\n)?Traceback \(most recent call last\):\n(?: .*\n)*OSError: ([\s\S]*)")

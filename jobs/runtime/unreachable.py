@@ -62,7 +62,7 @@ def store_sentence(error: Exception) -> str | None:
         return None
     return (
         f"The tables cannot be read or written ({in_a_line(str(error))}). See that WEIR_TABLES names them, that their "
-        "store can be reached from here, and that the AWS_* variables are right."
+        "store can be reached from here, and that the AWS_* or AZURE_* variables are right."
     )
 
 

@@ -320,6 +320,28 @@ def test_an_object_store_is_an_address_and_a_secret() -> None:
     assert container["envFrom"] == [{"secretRef": {"name": "object-store"}}]
 
 
+def test_a_container_of_azure_is_an_address_and_a_secret_or_a_label_for_its_identity() -> None:
+    tables = "abfss://metering@weirtables.dfs.core.windows.net/weir"
+    store = {"kind": "abfs", "abfs": {"url": tables, "existingSecret": "azure"}}
+    by_key = applications("production.yaml", values={"storage": store})["weir-joins"]["spec"]["driver"]["template"]
+    (container,) = by_key["spec"]["containers"]
+    assert {"name": "WEIR_TABLES", "value": tables} in container["env"]
+    assert container["envFrom"] == [{"secretRef": {"name": "azure"}}]
+    label = "azure.workload.identity/use"
+    assert label not in by_key["metadata"]["labels"]
+    with_identity = applications("production.yaml", values={"storage": {**store, "abfs": {"url": tables}}})
+    spec = with_identity["weir-joins"]["spec"]
+    for role in ("driver", "executor"):
+        template = spec[role]["template"]
+        assert template["metadata"]["labels"][label] == "true"
+        assert "envFrom" not in template["spec"]["containers"][0]
+    given = applications(
+        "production.yaml",
+        values={"storage": {**store, "abfs": {"url": tables}}, "jobDefaults": {"labels": {label: "false"}}},
+    )
+    assert given["weir-joins"]["spec"]["driver"]["template"]["metadata"]["labels"][label] == "false"
+
+
 def test_names_follow_the_release() -> None:
     assert set(applications("quickstart.yaml", release="prod")) == {f"prod-weir-{job}" for job in ALWAYS}
 

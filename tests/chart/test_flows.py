@@ -106,9 +106,12 @@ def test_the_ports_of_brokers_are_those_of_their_addresses(name: str, port: int)
 
 
 def test_a_workload_identity_reaches_what_gives_it_its_credentials_and_a_pod_with_a_key_does_not() -> None:
-    with_identity, with_key = installation("eks-s3"), installation("minio")
-    assert may(with_identity, pods(with_identity)["joins"], METADATA, 80)
-    assert not may(with_identity, pods(with_identity)["joins"], OUTSIDE, 80)
+    with_key = installation("minio")
+    for with_identity in (installation("eks-s3"), installation("aks-abfs")):
+        joins = pods(with_identity)["joins"]
+        assert may(with_identity, joins, METADATA, 80)
+        assert may(with_identity, joins, OUTSIDE, 443)
+        assert not may(with_identity, joins, OUTSIDE, 80)
     assert not may(with_key, pods(with_key)["joins"], METADATA, 80)
 
 

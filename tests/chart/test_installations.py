@@ -48,8 +48,8 @@ def has_doubles(spec: dict[str, Any]) -> bool:
     return any(len(found) != len(set(found)) for found in names)
 
 
-def test_there_are_twenty_and_each_says_what_it_is() -> None:
-    assert len(NAMES) == 20
+def test_there_are_twenty_or_more_and_each_says_what_it_is() -> None:
+    assert len(NAMES) >= 20
     for name in NAMES:
         assert (FOLDER / f"{name}-values.yaml").read_text(encoding="utf-8").startswith("# "), name
 

@@ -611,14 +611,22 @@ def test_the_notes_warn_of_what_is_missing(tmp_path: Path, example: str, warned:
         assert said.count("WARNING") == 1
 
 
-def test_skaffold_gives_the_chart_values_that_it_takes() -> None:
+def test_skaffold_gives_the_chart_values_that_it_takes_and_copies_code_where_each_pod_can_write() -> None:
     repository = CHART.parents[1]
-    (release,) = yaml.safe_load((repository / "skaffold.yaml").read_text(encoding="utf-8"))["deploy"]["helm"][
-        "releases"
-    ]
+    skaffold = yaml.safe_load((repository / "skaffold.yaml").read_text(encoding="utf-8"))
+    (release,) = skaffold["deploy"]["helm"]["releases"]
     assert (repository / release["chartPath"]) == CHART
-    values: dict[str, Any] = {}
-    for name, value in {**release["setValues"], **release["setValueTemplates"]}.items():
+    (file,) = release["valuesFiles"]
+    values: dict[str, Any] = yaml.safe_load((repository / file).read_text(encoding="utf-8"))
+    for name in release["setValueTemplates"]:
         section, key = name.split(".")
-        values.setdefault(section, {})[key] = "built" if "{{" in str(value) else value
-    assert of_kind(render(values=values), "SparkApplication")["weir-joins"]["spec"]["image"] == "built:built"
+        values.setdefault(section, {})[key] = "built"
+    objects = render(values=values)
+    assert of_kind(objects, "SparkApplication")["weir-joins"]["spec"]["image"] == "built:built"
+    (artifact,) = skaffold["build"]["artifacts"]
+    (folder,) = {rule["dest"] for rule in artifact["sync"]["manual"]}
+    for name, spec in pod_specs(objects).items():
+        (container,) = spec["containers"]
+        assert folder in [mount["mountPath"] for mount in container["volumeMounts"]], name
+        assert {"name": "WEIR_CODE", "value": folder} in container["env"], name
+    assert all(list(repository.glob(rule["src"])) for rule in artifact["sync"]["manual"])

@@ -111,6 +111,15 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "security for quickstart's broker": ({"kafka": {"securityProtocol": "SSL"}}, "speaks PLAINTEXT only"),
     "verification without an authority": ({"postgres": {"sslMode": "verify-full"}}, "needs postgres.caSecret"),
     "object store without a URL": ({"storage": {"kind": "s3"}}, "storage.kind=s3 needs storage.s3.url"),
+    "Azure's store without a URL": ({"storage": {"kind": "abfs"}}, "storage.kind=abfs needs storage.abfs.url"),
+    "Azure's store by its blobs' name": (
+        {"storage": {"abfs": {"url": "abfss://metering@account.blob.core.windows.net/weir"}}},
+        "/storage/abfs/url': 'abfss://metering@account.blob.core.windows.net/weir' does not",
+    ),
+    "another store than the kind's": (
+        {"storage": {"kind": "abfs", "s3": {"url": "s3://weir"}}},
+        "storage.s3 is given, but storage.kind is abfs",
+    ),
     "object store that is not used": ({"storage": {"s3": {"url": "s3://weir"}}}, "but storage.kind is claim"),
     "grace shorter than the timeout": (
         {"jobs": {"billing": {"config": {"grace_seconds": 60}}}},

@@ -30,7 +30,7 @@ EXAMPLES = {
     for name in ("production", "quickstart", "object-store", "existing-claim", "strimzi", "strimzi-certificate")
 } | {
     name: yaml.safe_load((CHART / "ci" / f"{name}-values.yaml").read_text(encoding="utf-8"))
-    for name in ("yunikorn", "platform-team", "gateway-api", "volcano", "flux-quickstart")
+    for name in ("yunikorn", "platform-team", "gateway-api", "volcano", "flux-quickstart", "aks-abfs")
 }
 """The one that reads most comes first, as only what it does not read is tried with the next."""
 WHAT_IS_OFF: Mapping[str, Any] = {

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -60,14 +61,13 @@ class Release:
         """Run helm in the release's namespace."""
         return run("helm", "--namespace", self.namespace, *arguments, timeout=timeout)
 
-    def install(self, *changes: str) -> None:
-        """Install or upgrade; `changes` are `path=value`."""
+    def install(self, *changes: str, files: Sequence[str] = ()) -> None:
+        """Install or upgrade; `changes` are `path=value`, and `files` are more files of values."""
         repository, _, tag = self.image.rpartition(":")
         settings = [f"image.repository={repository}", f"image.tag={tag}", "image.pullPolicy=IfNotPresent", *changes]
         options = [word for setting in settings for word in ("--set", setting)]
-        self.helm(
-            "upgrade", "--install", self.name, str(self.code / CHART), "--values", str(self.code / VALUES), *options
-        )
+        values = [word for file in (VALUES, *files) for word in ("--values", str(self.code / file))]
+        self.helm("upgrade", "--install", self.name, str(self.code / CHART), *values, *options)
 
     def listed(self, kind: str, *options: str) -> list[dict[str, Any]]:
         """Objects of a kind as JSON."""

@@ -166,3 +166,21 @@ def test_a_user_with_a_name_keeps_it(path: str, tmp_path: Path) -> None:
     (tmp_path / "tini").write_text('#!/bin/bash\necho "${LD_PRELOAD:-} ${NSS_WRAPPER_PASSWD:-}"\n')
     assert run(path, "weir --help", TMPDIR=str(tmp_path)).stdout.strip() == ""
     assert not (tmp_path / "passwd").exists()
+
+
+def test_while_weir_is_developed_the_code_is_where_it_can_be_changed_and_is_copied_there_once(
+    path: str, tmp_path: Path
+) -> None:
+    image, code = tmp_path / "image", tmp_path / "code"
+    (image / "jobs" / "__pycache__").mkdir(parents=True)
+    (image / "jobs" / "run.py").write_text("of the image")
+    code.mkdir()
+    given = {"WEIR_CODE": str(code), "WEIR_IMAGE_CODE": str(image)}
+    tini = tmp_path / "tini"
+    tini.write_text('#!/bin/bash\necho "$PYTHONPATH"\n')
+    assert run(path, "weir status", **given).stdout.strip() == str(code)
+    assert (code / "jobs" / "run.py").read_text() == "of the image"
+    assert not (code / "jobs" / "__pycache__").exists()
+    (code / "jobs" / "run.py").write_text("changed")
+    assert run(path, "weir status", **given).returncode == 0
+    assert (code / "jobs" / "run.py").read_text() == "changed"

@@ -53,6 +53,20 @@ def test_a_stopped_launcher_passes_the_signal_on_and_leaves_no_process_behind() 
         assert len(gone) == 2
 
 
+def test_a_hangup_ends_the_driver_and_starts_it_again_at_once() -> None:
+    with subprocess.Popen(keeping(WAITS), stdout=subprocess.PIPE, text=True) as keeper:
+        assert keeper.stdout is not None
+        for _ in range(4):
+            assert keeper.stdout.readline() == "runs\n"
+            before = psutil.Process(keeper.pid).children()
+            keeper.send_signal(signal.SIGHUP)
+            gone, left = psutil.wait_procs(before, timeout=60)
+            assert (len(gone), left) == (1, [])
+        assert keeper.stdout.readline() == "runs\n"
+        keeper.send_signal(signal.SIGTERM)
+        assert keeper.wait(timeout=60) == 128 + signal.SIGTERM
+
+
 def test_a_signal_between_two_starts_ends_it_at_once(tmp_path: Path) -> None:
     starts = tmp_path / "starts"
     crashes = ["1"] * 9

@@ -63,6 +63,13 @@ def test_the_versions_are_those_of_the_project() -> None:
     project = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
     (python,) = re.findall(r'^requires-python = ">=([0-9.]+)"', project, re.MULTILINE)
     assert f"| Python | {python} or newer" in PROMISES
+    jars = (ROOT / "laptop/jars.lock").read_text(encoding="utf-8")
+    (kafka,) = re.findall(r"^broker org\.apache\.kafka:kafka_2\.13:(\S+)", jars, re.MULTILINE)
+    assert f"| {kafka}, which `laptop/jars.lock` pins" in PROMISES
+    (delta,) = re.findall(r"^connectors io\.delta:delta-spark_\S+:(\S+) ", jars, re.MULTILINE)
+    image = (ROOT / "requirements/image.txt").read_text(encoding="utf-8")
+    (spark,) = re.findall(r"^pyspark==(\S+)", image, re.MULTILINE)
+    assert f"Spark {spark}, Delta {delta}, Java 17" in PROMISES
     cluster = (ROOT / "tests/cluster/RESULT.md").read_text(encoding="utf-8")
     (tried,) = re.findall(r"Kubernetes v([0-9.]+[0-9])", cluster)
     assert f"{tried}, by [`make e2e-cluster`]" in PROMISES

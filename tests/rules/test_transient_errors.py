@@ -103,3 +103,18 @@ def test_the_cause_of_a_wait_comes_first_in_a_truncated_message() -> None:
     why = "Cannot fetch record for offset 7 in 30000 milliseconds"
     error = StreamingQueryException(f"{where * 4}java.util.concurrent.TimeoutException: {why}\n\tat org.apache.spark")
     assert why in str(transient_error_of(error))
+
+
+@pytest.mark.parametrize(
+    ("words", "is_transient"),
+    [
+        ("Status code: -1 error code: null error message: java.net.ConnectException: Connection refused", True),
+        ('Operation failed: "The server is busy.", 503, GET, https://a.blob.core.windows.net/m, rId: 1', True),
+        ("Status code: 503 error code: ServerBusy error message: The server is busy.", True),
+        ('Operation failed: "Not authorized.", 403, HEAD, https://a.blob.core.windows.net/m, rId: 1', False),
+    ],
+)
+def test_azures_store_is_waited_for_where_it_is_away_and_not_where_it_refuses(words: str, is_transient: bool) -> None:
+    found = transient_error_of(StreamingQueryException(f"Job aborted: {words}"))
+    assert (found is not None) == is_transient
+    assert found is None or found.cause is Cause.STORE

@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,6 @@ from typing import Any
 import boto3
 import pytest
 from botocore.config import Config
-from deltalake import DeltaTable
 from deltalake.exceptions import CommitFailedError
 from obstore.exceptions import PermissionDeniedError
 
@@ -23,10 +21,10 @@ from jobs.ingestion.identity_journal import JournalIdentities
 from jobs.runtime.delta.table import LSN, DeltaWriter, open_table, probe_put_if_absent
 from jobs.runtime.errors import Refused
 from jobs.streams import Table
-from laptop.class_archive import submit_arguments
 from laptop.ports import LOOPBACK, free_port
 from metering.vocabulary import EventType
-from tests.streaming.journals import Journal, event, heartbeat
+from tests.streaming.joins_on_store import JoinsOnStore, gives_each_outcome_once_though_killed, joins_on_store
+from tests.streaming.journals import Journal, event
 from tests.streaming.test_delta_writer import accounts
 
 TABLES = "s3://metering/tables"
@@ -35,7 +33,6 @@ Key = tuple[str, str]
 SIGNED = "INITIAL_NO_AUTH_ACTION_COUNT=4"
 """The store checks each request but the first four: the bucket, the user, its rights and its first key are made."""
 ADMINISTRATOR: Key = ("key", "secret")
-LIMIT_SECONDS = 120
 
 
 @pytest.fixture
@@ -107,72 +104,16 @@ def end_key(key: Key, by: Key) -> None:
 
 
 @pytest.fixture
-def start_joins(database: str, jars: Path, tmp_path: Path) -> Iterator[Callable[[], subprocess.Popen[bytes]]]:
-    started: list[subprocess.Popen[bytes]] = []
-    environment = {
-        "WEIR_KAFKA_BOOTSTRAP": "none:9092",  # joins reads no topic
-        "WEIR_POSTGRES_URL": database,
-        "WEIR_TABLES": TABLES,
-        "WEIR_CHECKPOINTS": str(tmp_path / "checkpoints"),
-        "WEIR_JARS": str(jars),
-        **submit_arguments(),
-    }
-
-    def start() -> subprocess.Popen[bytes]:
-        log = (tmp_path / "joins.log").open("ab")
-        process = subprocess.Popen(
-            [sys.executable, "-m", "jobs", "joins"],
-            env={**os.environ, **environment},
-            stdout=log,
-            stderr=log,
-            start_new_session=True,
-        )
-        started.append(process)
-        return process
-
-    yield start
-    for process in started:
-        if process.poll() is None:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
-
-
-def outcomes() -> dict[str, list[str]]:
-    if not DeltaTable.is_deltatable(f"{TABLES}/{Table.USAGE}"):
-        return {}
-    found: dict[str, list[str]] = {}
-    for row in DeltaTable(f"{TABLES}/{Table.USAGE}").to_pyarrow_table().to_pylist():
-        found.setdefault(row["request_id"], []).append(row["outcome"])
-    return found
-
-
-def wait_for(expected: dict[str, list[str]], process: subprocess.Popen[bytes], log: Path) -> None:
-    deadline = time.monotonic() + LIMIT_SECONDS
-    while (found := outcomes()) != expected:
-        assert process.poll() is None, log.read_text()[-3000:]
-        assert time.monotonic() < deadline, f"{found}\n{log.read_text()[-3000:]}"
-        time.sleep(0.5)
+def joins(database: str, jars: Path, tmp_path: Path) -> Iterator[JoinsOnStore]:
+    with joins_on_store(TABLES, database, jars, tmp_path) as started:
+        yield started
 
 
 @pytest.mark.long
 def test_an_application_on_s3_gives_each_request_its_outcome_once_though_it_is_killed(
-    store: str, start_joins: Callable[[], subprocess.Popen[bytes]], tmp_path: Path
+    store: str, joins: JoinsOnStore
 ) -> None:
-    journal = Journal(store)
-    pairs = [event(kind, f"r{n}", n) for n in range(20) for kind in (EventType.REQUEST, EventType.COMPLETION)]
-    journal.commit(pairs)
-    expected = {f"r{n}": ["matched"] for n in range(20)}
-
-    first = start_joins()
-    wait_for(expected, first, tmp_path / "joins.log")
-    os.killpg(first.pid, signal.SIGKILL)
-    first.wait()
-    journal.commit([event(EventType.USAGE, "r20", 20), event(EventType.REQUEST, "r21", 21), heartbeat(1000)])
-
-    second = start_joins()
-    wait_for({**expected, "r20": ["matched"], "r21": ["abandoned"]}, second, tmp_path / "joins.log")
-    second.send_signal(signal.SIGTERM)
-    assert second.wait(timeout=60) == 0
+    gives_each_outcome_once_though_killed(joins, Journal(store))
 
 
 @pytest.mark.parametrize("store", [(SIGNED,)], indirect=True)
@@ -203,20 +144,20 @@ def test_a_writer_with_the_second_key_of_the_bucket_takes_over_and_the_first_key
 @pytest.mark.long
 @pytest.mark.parametrize("store", [(SIGNED,)], indirect=True)
 def test_an_application_with_the_second_key_of_the_bucket_loses_and_doubles_nothing(
-    store: str, next_key: Callable[[], Key], start_joins: Callable[[], subprocess.Popen[bytes]], tmp_path: Path
+    store: str, next_key: Callable[[], Key], joins: JoinsOnStore
 ) -> None:
     first = next_key()
     journal = Journal(store)
     journal.commit([event(kind, "r0", 0) for kind in (EventType.REQUEST, EventType.COMPLETION)])
-    before = start_joins()
-    wait_for({"r0": ["matched"]}, before, tmp_path / "joins.log")
+    before = joins.start()
+    joins.wait_for({"r0": ["matched"]}, before)
     second = next_key()
-    after = start_joins()
+    after = joins.start()
     before.send_signal(signal.SIGTERM)
     before.wait(timeout=60)
     end_key(first, second)
     Journal(store, epoch=2).commit([event(kind, "r1", 1) for kind in (EventType.REQUEST, EventType.COMPLETION)])
-    wait_for({"r0": ["matched"], "r1": ["matched"]}, after, tmp_path / "joins.log")
+    joins.wait_for({"r0": ["matched"], "r1": ["matched"]}, after)
     after.send_signal(signal.SIGTERM)
     assert after.wait(timeout=60) == 0
 

@@ -122,7 +122,7 @@
 {{- end -}}
 {{- if eq .Values.profile "production" -}}
 {{- if and .Values.dashboard.enabled (include "weir.dashboardWrites" .) -}}
-{{- fail "profile=production needs dashboard.secrets.storage: a key that only reads the bucket, as storage.s3.existingSecret writes to it." -}}
+{{- fail "profile=production needs dashboard.secrets.storage: a key that only reads the bucket, as the Secret of storage writes to it." -}}
 {{- end -}}
 {{- end -}}
 {{- end }}
@@ -184,13 +184,17 @@
 {{- end }}
 
 {{- define "weir.checkStorage" -}}
-{{- $s3 := .Values.storage.s3 -}}
-{{- if eq .Values.storage.kind "s3" -}}
-{{- if not $s3.url -}}
-{{- fail "storage.kind=s3 needs storage.s3.url, such as s3://bucket/weir." -}}
+{{- $kind := .Values.storage.kind -}}
+{{- $addresses := dict "s3" "s3://bucket/weir" "abfs" "abfss://container@account.dfs.core.windows.net/weir" -}}
+{{- range $store, $address := $addresses -}}
+{{- $given := get $.Values.storage $store -}}
+{{- if eq $kind $store -}}
+{{- if not $given.url -}}
+{{- fail (printf "storage.kind=%s needs storage.%s.url, such as %s." $kind $kind $address) -}}
 {{- end -}}
-{{- else if or $s3.url $s3.endpoint $s3.existingSecret -}}
-{{- fail "storage.s3 is given, but storage.kind is claim: set storage.kind=s3, or leave storage.s3 empty." -}}
+{{- else if or $given.url $given.endpoint $given.existingSecret -}}
+{{- fail (printf "storage.%s is given, but storage.kind is %s: set storage.kind=%s, or leave storage.%s empty." $store $kind $store $store) -}}
+{{- end -}}
 {{- end -}}
 {{- end }}
 

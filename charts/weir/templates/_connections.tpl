@@ -144,10 +144,10 @@ verify-full
 
 {{/* The root of the Delta tables. */}}
 {{- define "weir.tables" -}}
-{{- if eq .Values.storage.kind "s3" -}}
-{{ .Values.storage.s3.url | trimSuffix "/" }}
-{{- else -}}
+{{- if eq .Values.storage.kind "claim" -}}
 /var/lib/weir/tables
+{{- else -}}
+{{ (get .Values.storage .Values.storage.kind).url | trimSuffix "/" }}
 {{- end -}}
 {{- end }}
 
@@ -172,11 +172,18 @@ verify-full
 {{- end }}
 {{- end }}
 
-{{/* The object store's credentials, as the AWS_* variables they are in their Secret. Takes (list $ {…}), with the part's `secrets`. */}}
+{{/* Name of the Secret with the object store's credentials; empty with a claim and for a workload identity. */}}
+{{- define "weir.storageSecret" -}}
+{{- if ne .Values.storage.kind "claim" -}}
+{{ (get .Values.storage .Values.storage.kind).existingSecret }}
+{{- end -}}
+{{- end }}
+
+{{/* The object store's credentials, as the variables they are in their Secret. Takes (list $ {…}), with the part's `secrets`. */}}
 {{- define "weir.tablesEnvFrom" -}}
 {{- $root := index . 0 -}}
-{{- if eq $root.Values.storage.kind "s3" }}
-{{- with (index . 1 | default dict).storage | default $root.Values.storage.s3.existingSecret }}
+{{- if ne $root.Values.storage.kind "claim" }}
+{{- with (index . 1 | default dict).storage | default (include "weir.storageSecret" $root) }}
 - secretRef:
     name: {{ . }}
 {{- end }}
@@ -213,7 +220,8 @@ verify-full
       fieldPath: metadata.namespace
 {{- end }}
 
-{{/* True where the dashboard holds the writers' key of the bucket. */}}
+{{/* True where the dashboard holds the writers' key of the object store. */}}
 {{- define "weir.dashboardWrites" -}}
-{{- if and (eq .Values.storage.kind "s3") .Values.storage.s3.existingSecret (has .Values.dashboard.secrets.storage (list "" .Values.storage.s3.existingSecret)) }}true{{ end -}}
+{{- $writers := include "weir.storageSecret" . -}}
+{{- if and $writers (has .Values.dashboard.secrets.storage (list "" $writers)) }}true{{ end -}}
 {{- end }}

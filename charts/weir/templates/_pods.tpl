@@ -32,6 +32,9 @@ seccompProfile:
 {{- if and .mountsTables (include "weir.isOneNode" .root) }}
 weir-tables: {{ include "weir.fullname" .root }}
 {{- end }}
+{{- if and .mountsTables (eq .root.Values.storage.kind "abfs") (not (include "weir.storageSecret" .root)) (not (hasKey (.labels | default dict) "azure.workload.identity/use")) }}
+azure.workload.identity/use: "true"
+{{- end }}
 {{- with .labels }}
 {{ toYaml . }}
 {{- end }}

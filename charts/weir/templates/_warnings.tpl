@@ -15,8 +15,8 @@
 {{- if and (eq .Values.storage.kind "claim") (not .Values.storage.claim.keep) (not .Values.storage.claim.existing) }}
 - "storage.claim.keep is false: helm uninstall deletes the journal, which proves the bills."
 {{- end }}
-{{- if and (eq .Values.storage.kind "s3") (not .Values.storage.s3.existingSecret) (not .Values.serviceAccount.annotations) }}
-- "The object store has neither storage.s3.existingSecret nor service account annotations: pods must get their credentials from the node."
+{{- if and (ne .Values.storage.kind "claim") (not (include "weir.storageSecret" .)) (not .Values.serviceAccount.annotations) }}
+- "The object store has neither an existingSecret in storage nor service account annotations: pods must get their credentials from the node."
 {{- end }}
 {{- if not .Values.podMonitor.enabled }}
 - "podMonitor.enabled is false: nobody reads the applications' metrics unless your Prometheus finds them by itself (networkPolicies.metricsFrom lets it in)."

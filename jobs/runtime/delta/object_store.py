@@ -1,7 +1,8 @@
-"""Tables in an object store: one address and the `AWS_*` variables, for delta-rs, which writes, and Spark, which reads.
+"""Tables in an object store: one address and variables, for delta-rs, which writes, and Spark, which reads.
 
-delta-rs and the probe read the variables themselves. Java's AWS SDK reads the credentials among them (or a workload
-identity, or a node's role), so no credential is in a setting; only the store's endpoint must be passed to it.
+The variables are `AWS_*` or `AZURE_*`. delta-rs and the probe read them themselves. Java's clients read the credentials
+among them (or a workload identity, or a node's role), so no credential is in a setting; only the store's endpoint must
+be passed to them.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from datetime import timedelta
 
 from obstore.store import LocalStore, ObjectStore, from_url
 
+from jobs.runtime.delta.azure_store import azure_settings
 from jobs.runtime.java_trust import java_trust
 
 SCHEME = "s3://"
@@ -33,7 +35,7 @@ PATIENCE = Patience()
 
 
 def storage_options(tables: str, patience: Patience = PATIENCE) -> dict[str, str] | None:
-    """Limits of delta-rs, beside the `AWS_*` variables that it reads itself; None for a folder."""
+    """Limits of delta-rs, beside the variables that it reads itself; None for a folder."""
     if "://" not in tables:
         return None
     return {
@@ -47,13 +49,14 @@ def store_of(tables: str, environment: Mapping[str, str], patience: Patience = P
     """The store that holds `tables`, with the same limits."""
     if "://" not in tables:
         return LocalStore(tables, mkdir=True)
+    allow_http = environment.get("AWS_ALLOW_HTTP" if tables.startswith(SCHEME) else "AZURE_ALLOW_HTTP", "")
     return from_url(
         tables,
         client_options={
             "connect_timeout": timedelta(seconds=patience.connect_seconds),
             "timeout": timedelta(seconds=patience.request_seconds),
             # Options that are given replace those of the environment, this one too.
-            "allow_http": environment.get("AWS_ALLOW_HTTP", "").lower() in ("true", "1"),
+            "allow_http": allow_http.lower() in ("true", "1"),
         },
         retry_config={"retry_timeout": timedelta(seconds=patience.retry_seconds)},
     )
@@ -66,8 +69,17 @@ def readable_by_spark(path: str) -> str:
 
 def spark_settings(tables: str, environment: Mapping[str, str]) -> dict[str, str]:
     """How Spark reaches the store of `tables`; nothing for a folder. Raises Refused for an unusable SSL_CERT_FILE."""
-    if not tables.startswith(SCHEME):
+    if "://" not in tables:
         return {}
+    if tables.startswith(SCHEME):
+        settings = _s3_settings(environment)
+    else:
+        settings = azure_settings(tables, environment, PATIENCE.connect_seconds, PATIENCE.request_seconds)
+    trust = {"spark.driver.extraJavaOptions": option} if (option := java_trust(environment)) else {}
+    return {**{f"spark.hadoop.{name}": value for name, value in settings.items()}, **trust}
+
+
+def _s3_settings(environment: Mapping[str, str]) -> dict[str, str]:
     settings = {
         "fs.s3a.aws.credentials.provider": "software.amazon.awssdk.auth.credentials.DefaultCredentialsProvider",
         "fs.s3a.input.stream.type": "classic",  # the others need parts of the SDK that are not among our jars
@@ -80,5 +92,4 @@ def spark_settings(tables: str, environment: Mapping[str, str]) -> dict[str, str
         region = region or WITHOUT_AWS
     if region:
         settings["fs.s3a.endpoint.region"] = region
-    trust = {"spark.driver.extraJavaOptions": option} if (option := java_trust(environment)) else {}
-    return {**{f"spark.hadoop.{name}": value for name, value in settings.items()}, **trust}
+    return settings
