@@ -197,7 +197,7 @@ class UsageSink:
         return Progress(rows.records, _added([answer["counts"] for answer in decided]))
 
     def _exchange(self) -> Exchange:
-        return Exchange(Folder(self._usage.path, self._usage.table._storage_options))
+        return Exchange(self._usage.folder)
 
     def _gather(self) -> None:
         """What tasks have left waits in the driver again."""
@@ -285,7 +285,7 @@ class UsageSink:
             self._committed(known, after, rules, now)
             return
         tables = self._usage.path.rpartition("/")[0]
-        options = tuple(sorted((self._usage.table._storage_options or {}).items()))
+        options = tuple(sorted((self._usage.folder.options or {}).items()))
         catalog = Catalogued(tables, options, self._catalog.at, self._config.of_accounts)
         stored, statistics = self._usage.stored, self._usage.statistics
 

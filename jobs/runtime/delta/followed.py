@@ -40,6 +40,16 @@ class FollowedTable:
             self._hold(newest)
         return self.table
 
+    def is_due(self, version: int) -> bool:
+        """Whether the commit of this version ends with a checkpoint."""
+        return (version + 1) % self._every == 0
+
+    def write_checkpoint(self) -> None:
+        """Of the newest version, as delta-rs does after a commit of its own where `is_due`. None of another table."""
+        if (newest := self._reopened()) is not None:
+            newest.create_checkpoint()
+            self._hold(newest)
+
     def _hold(self, table: DeltaTable) -> None:
         self.table = table
         self._opened_at = int(table.version())

@@ -41,6 +41,10 @@ class KnownCommit:
         if version != self._version or self._tag is None:
             self._version, self._tag = version, self._look(version)
 
+    def holds(self, version: int) -> bool:
+        """Whether it is the commit that made this version, and was there when it was looked at."""
+        return version == self._version and self._tag is not None
+
     def log(self) -> Log:
         """Whether the held commit is still the object that it was; a log that was cleaned up may lack it, too."""
         if self._tag is None:
