@@ -245,7 +245,7 @@ class DeltaWriter:
     def table(self) -> DeltaTable:
         """The snapshot of this driver's last commit, or a later one."""
         if self._at is not None and self._followed.table.version() < self._at:
-            self._followed.refresh()
+            self._followed.refresh(self._at)
         return self._followed.table
 
     @property
@@ -323,8 +323,7 @@ class DeltaWriter:
 
     def _look(self) -> None:
         """Follow the log to its end. Raises as `_refuse_moved`."""
-        self._at = None
-        found = self._followed.refresh()
+        found, self._at = self._followed.refresh(self._at or 0), None
         self._refuse_moved()
         self._reached(int(found.version()))
 
