@@ -39,7 +39,7 @@ from jobs.joins.unpropagated_deletions import UnpropagatedDeletions
 from jobs.joins.usage_rows import priced, usage_rows
 from jobs.runtime.batch import LsnRange, contiguous, seen_in_runs
 from jobs.runtime.batch_limits import BATCH_VALUES
-from jobs.runtime.delta.new_files import Folder, NewFile, cleaned_up
+from jobs.runtime.delta.new_files import NewFile, cleaned_up
 from jobs.runtime.delta.pieces import Pieces
 from jobs.runtime.delta.position import FINGERPRINT, Position, position_after, recall_position, transactions_of
 from jobs.runtime.delta.table import FRONTIER, LSN, DeltaWriter, instant_of, microseconds_of, open_table

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 import shutil
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
@@ -19,7 +20,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 from deltalake.exceptions import CommitFailedError, DeltaError
 
-from jobs.runtime.delta import table
+from jobs.runtime.delta import own_commit, table
 from jobs.runtime.delta.compaction import compact
 from jobs.runtime.delta.followed import CHECKPOINT_INTERVAL, FollowedTable
 from jobs.runtime.delta.known_commit import KnownCommit
@@ -106,7 +107,7 @@ def looks() -> Iterator[list[str]]:
     with pytest.MonkeyPatch.context() as patching:
         for name in names:
             patching.setattr(deltalake.DeltaTable, name, noting(name, getattr(deltalake.DeltaTable, name)))
-        patching.setattr(table, "write_deltalake", noting("write", table.write_deltalake))
+        patching.setattr(table, "write_deltalake", noting("write", write_deltalake))
         yield found
 
 
@@ -120,7 +121,7 @@ def test_a_commit_reads_nothing_of_the_table_but_where_a_checkpoint_is_due(tmp_p
         if found:
             seen[log(mine.path)[-1]] = found
     due = [number for number in log(mine.path)[4:] if number % INTERVAL == INTERVAL - 1]
-    assert seen == dict.fromkeys(due, ["__init__"])
+    assert seen == {number: ["__init__"] for number in due}
     checkpoints = [int(file.name[:20]) for file in Path(mine.path, "_delta_log").glob("*.checkpoint.parquet")]
     assert {*due} <= {*checkpoints}
     assert mine.table.version() == log(mine.path)[-1]
@@ -184,7 +185,7 @@ def test_of_two_copies_of_a_driver_one_commits(tmp_path: Path) -> None:
 def test_a_commit_whose_answer_was_lost_is_not_made_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     mine = driver(tmp_path)
     commit(mine)
-    put = table.put_commit
+    put = own_commit.put_commit
 
     def unanswered(*args: Any) -> bool:
         put(*args)
@@ -224,7 +225,7 @@ def test_rows_that_others_appended_since_give_the_next_ones_other_numbers(
     with pytest.raises(Outrun, match="goes on at lsn 5, this driver left it at 2"):
         mine.commit(rows(mine.next_lsn), moved(mine))
     count = len(rows(1))
-    mine.append(lambda lsn: (rows(lsn), {LSN: lsn + count, POSITION: 2}))
+    mine.append(lambda lsn: (rows(lsn), moved(mine, count)))
     assert lsns(mine.path) == list(range(1, 5 + count))
     commit(mine)
     assert lsns(mine.path) == list(range(1, 6 + count))
@@ -287,8 +288,8 @@ def test_who_slept_until_the_log_was_cleaned_up_commits_nothing_in_a_hole(
     for _ in range(INTERVAL):
         commit(successor)
     Path(zombie.path, "_delta_log", f"{free:020d}.json").unlink()
-    slept = table.time.monotonic() + KNOWN_SECONDS
-    monkeypatch.setattr(table.time, "monotonic", lambda: slept)
+    slept = time.monotonic() + KNOWN_SECONDS
+    monkeypatch.setattr(time, "monotonic", lambda: slept)
     with pytest.raises(Fenced, match=r"joins\.epoch is at 2"):
         commit(zombie)
     assert free not in log(zombie.path)
@@ -321,50 +322,55 @@ def test_an_unavailable_store_leaves_no_commit(tmp_path: Path, monkeypatch: pyte
     assert lsns(mine.path) == [1]
 
 
+TURNS = ("commit", "commit", "files", "two days", "others", "compact", "replace", "read", "zombie")
+
+
 @pytest.mark.parametrize("seed", range(6))
 def test_whoever_commits_beside_a_driver_each_row_has_one_lsn(tmp_path: Path, seed: int) -> None:
     """Random turns of a driver, its successors, whoever appends, and compactions: lsns have no hole and no double,
     and the position counts the driver's rows.
     """
-    chance, mine, appended, others, epoch = random.Random(seed), driver(tmp_path), 0, 0, 1
+    chance, mine, appended, others = random.Random(seed), driver(tmp_path), 0, 0
     zombies: list[DeltaWriter] = []
-    for _ in range(45):
-        match chance.choice(["commit", "commit", "files", "two days", "others", "compact", "replace", "read", "zombie"]):
+    for epoch in range(2, 47):
+        match chance.choice(
+            ["commit", "commit", "files", "two days", "others", "compact", "replace", "read", "zombie"]
+        ):
             case "commit" | "two days" as kind:
                 at = [NOW, NOW + timedelta(days=1)] if kind == "two days" else [NOW] * chance.randint(1, 3)
-                mine.append(lambda lsn, at=at: (rows_at(lsn, at), moving(mine, lsn, len(at))))
+                append(mine, at)
                 appended += len(at)
             case "files":
-                mine.append_files(lambda lsn: ([written(mine, lsn), written(mine, lsn + 1)], moving(mine, lsn, 2)))
+                append_files(mine)
                 appended += 2
             case "others":
-                count = chance.randint(1, 3)
-                others_rows(mine.path, count)
-                others += count
+                others_rows(mine.path, 2)
+                others += 2
             case "compact":
                 compact(str(tmp_path), Table.USAGE, before=NOW.date() + timedelta(days=1), keep=timedelta(days=7))
             case "replace":
-                epoch += 1
                 zombies.append(mine)
                 mine = driver(tmp_path, epoch)
             case "read":
                 assert mine.table.transaction_version(POSITION) in (None, appended)
             case "zombie" if zombies:
-                zombie = chance.choice(zombies)
                 with pytest.raises(Fenced):
-                    zombie.append(lambda lsn, by=zombie: (usage(lsn), moving(by, lsn, 1)))
+                    append(chance.choice(zombies), [NOW])
     assert lsns(mine.path) == list(range(1, appended + others + 1))
     assert (DeltaTable(mine.path).transaction_version(POSITION) or 0) == appended
     assert pl.read_delta(mine.path)["lsn"].sort().to_list() == lsns(mine.path)
 
 
-def rows_at(lsn: int, instants: list[datetime]) -> pa.Table:
-    return pa.concat_tables([usage(lsn + number, 1, at) for number, at in enumerate(instants)])
+def append(by: DeltaWriter, instants: list[datetime]) -> None:
+    """Rows that were logged then, after those of others."""
+
+    def made(lsn: int) -> tuple[pa.Table, Mapping[str, int]]:
+        rows = [usage(lsn + number, 1, at) for number, at in enumerate(instants)]
+        return pa.concat_tables(rows), moved(by, len(instants))
+
+    by.append(made)
 
 
-def written(by: DeltaWriter, lsn: int) -> Any:
-    return by.folder.write(usage(lsn), NOW, by.statistics)
-
-
-def moving(by: DeltaWriter, lsn: int, count: int) -> Mapping[str, int]:
-    return {LSN: lsn + count, POSITION: (by.known[POSITION] or 0) + count}
+def append_files(by: DeltaWriter) -> None:
+    """Two files of a row each."""
+    by.append_files(lambda lsn: ([by.folder.write(usage(lsn + n), NOW, by.statistics) for n in range(2)], moved(by, 2)))

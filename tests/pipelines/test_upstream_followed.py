@@ -7,9 +7,9 @@ import shutil
 from datetime import timedelta
 from pathlib import Path
 
-import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, Field
+from deltalake.schema import PrimitiveType
 
 from jobs.runtime.delta.compaction import compact
 from jobs.runtime.delta.known_commit import MAX_COMMITS
@@ -17,7 +17,7 @@ from jobs.runtime.delta.table import FRONTIER, LSN, DeltaWriter, instant_of
 from jobs.runtime.delta.upstream import Upstream
 from jobs.runtime.errors import Refused
 from jobs.streams import USAGE, Table
-from tests.pipelines.test_own_commits import NOW, POSITION, commit, driver, log, looks, usage
+from tests.pipelines.test_own_commits import NOW, POSITION, append, commit, driver, log, looks
 
 
 def upstream(tables: Path) -> Upstream:
@@ -56,7 +56,7 @@ def test_columns_that_a_table_gets_are_known_at_the_next_look(tmp_path: Path) ->
     mine = driver(tmp_path)
     commit(mine)
     known = upstream(tmp_path)
-    DeltaTable(mine.path).alter.add_columns([Field("another", "string")])
+    add_column(mine.path, "another")
     commit(mine)
     known.refresh()
     assert "another" in known.columns
@@ -133,20 +133,18 @@ def test_a_log_that_is_replaced_while_it_is_followed_is_not_believed(
 def test_whatever_is_committed_a_reader_knows_what_the_table_says(tmp_path: Path, seed: int) -> None:
     """Random commits of rows, of none, of two applications, compactions and columns; looks now and then."""
     chance, mine, known = random.Random(seed), driver(tmp_path), upstream(tmp_path)
-    epoch = 1
-    for number in range(40):
+    for number in range(2, 42):
         match chance.choice(["rows", "rows", "frontier", "compact", "column", "replace", "look", "table"]):
             case "rows":
-                mine.append(lambda lsn: (rows_from(lsn), {LSN: lsn + 2, POSITION: (mine.known[POSITION] or 0) + 2}))
+                append(mine, [NOW, NOW])
             case "frontier":
-                mine.append(lambda lsn, n=number: (USAGE.empty_table(), {LSN: lsn, FRONTIER: n + 1}))
+                commit_frontier(mine, number)
             case "compact":
                 compact(str(tmp_path), Table.USAGE, before=NOW.date() + timedelta(days=1), keep=timedelta(days=7))
             case "column":
-                DeltaTable(mine.path).alter.add_columns([Field(f"of {number}", "long")])
+                add_column(mine.path, f"of {number}")
             case "replace":
-                epoch += 1
-                mine = driver(tmp_path, epoch)
+                mine = driver(tmp_path, number)
             case "look":
                 known.refresh()
                 assert agrees(known, mine.path)
@@ -157,13 +155,17 @@ def test_whatever_is_committed_a_reader_knows_what_the_table_says(tmp_path: Path
     assert agrees(known, mine.path)
 
 
-def rows_from(lsn: int) -> pa.Table:
-    return usage(lsn, 2)
+def commit_frontier(by: DeltaWriter, number: int) -> None:
+    by.append(lambda lsn: (USAGE.empty_table(), {LSN: lsn, FRONTIER: number}))
+
+
+def add_column(path: str, name: str) -> None:
+    DeltaTable(path).alter.add_columns([Field(name, PrimitiveType("string"))])
 
 
 def test_a_writer_that_was_given_columns_goes_on(tmp_path: Path) -> None:
     mine: DeltaWriter = driver(tmp_path)
     commit(mine)
-    DeltaTable(mine.path).alter.add_columns([Field("another", "string")])
+    add_column(mine.path, "another")
     commit(mine)
     assert DeltaTable(mine.path).to_pyarrow_table()["another"].to_pylist() == [None, None]

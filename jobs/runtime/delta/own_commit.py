@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime, timedelta
 from typing import Any
 
 import obstore
@@ -14,7 +15,7 @@ from deltalake import DeltaTable
 from obstore.exceptions import AlreadyExistsError
 from obstore.store import ObjectStore
 
-from jobs.runtime.delta.new_files import LOG_DATE, NewFile
+from jobs.runtime.delta.new_files import EPOCH, LOG_DATE, NewFile
 
 OLDEST_WRITER = 2
 """Of a table whose commits need no more than their files: features of later ones (constraints, row tracking, change
@@ -33,13 +34,13 @@ def put_commit(
     version: int,
     files: Sequence[NewFile],
     transactions: Mapping[str, int],
-    now_ms: int,
+    now: datetime,
 ) -> bool:
     """Have the log of the table at `store`, partitioned by log date, go on with this version, which adds the files.
 
     False: it has that version already, of whoever was faster. After an error the outcome is unknown.
     """
-    lines = _actions(files, transactions, now_ms)
+    lines = _actions(files, transactions, now)
     content = "\n".join(json.dumps(line, separators=(",", ":")) for line in lines)
     try:
         obstore.put(store, f"_delta_log/{version:020d}.json", content.encode(), mode="create")
@@ -48,13 +49,11 @@ def put_commit(
     return True
 
 
-def _actions(
-    files: Sequence[NewFile], transactions: Mapping[str, int], now_ms: int
-) -> Iterator[Mapping[str, Any]]:
+def _actions(files: Sequence[NewFile], transactions: Mapping[str, int], now: datetime) -> Iterator[Mapping[str, Any]]:
     parameters = {"mode": "Append", "partitionBy": json.dumps([LOG_DATE])}
     yield {
         "commitInfo": {
-            "timestamp": now_ms,
+            "timestamp": (now - EPOCH) // timedelta(milliseconds=1),
             "operation": "WRITE",
             "operationParameters": parameters,
             "engineInfo": ENGINE,

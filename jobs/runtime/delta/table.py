@@ -23,6 +23,7 @@ from deltalake import (
 from deltalake.exceptions import CommitFailedError, TableNotFoundError
 from obstore.exceptions import AlreadyExistsError
 
+from jobs.runtime.clock import MachineClock
 from jobs.runtime.delta.followed import FollowedTable
 from jobs.runtime.delta.growth import (
     COMPATIBLE_FROM,
@@ -59,6 +60,8 @@ ONE_FILE_BYTES = 1 << 40
 """What delta-rs writes in one commit is one file, however large: rows of a commit stay in the order of lsn, and a batch
 has few files. (Tasks of a large batch write several, `append_files`; Delta shows a reader all of a commit or none.)
 """
+CLOCK = MachineClock()
+"""For what the log says of a commit's time, by which nothing is decided."""
 KNOWN_SECONDS = 600.0
 """How long after its last look a driver trusts that no later commit is gone from the log again: that takes three hours.
 """
@@ -367,17 +370,15 @@ class DeltaWriter:
 
     def _put(self, files: Sequence[NewFile], transactions: Mapping[str, int]) -> None:
         """Commit files as the version after the one that is known: if that is there already, its table is looked at."""
-        while True:
+        while self._may_put:
             assert self._at is not None, "the table was not looked at"
-            if not self._may_put:
-                return self._add(files, transactions)
-            now_ms = time.time_ns() // 1_000_000
-            if put_commit(self._store, self._at + 1, files, transactions, now_ms):
-                break
+            if put_commit(self._store, self._at + 1, files, transactions, CLOCK.now()):
+                self._reached(self._at + 1)
+                if self._followed.is_due(self._at):
+                    self._followed.write_checkpoint()
+                return
             self._look()
-        self._reached(self._at + 1)
-        if self._followed.is_due(self._at):
-            self._followed.write_checkpoint()
+        self._add(files, transactions)
 
     def _write(self, rows: pa.Table, transactions: Mapping[str, int]) -> None:
         """Commit rows (`stored`) of any number and log dates by delta-rs, from the handle's version on."""
