@@ -420,7 +420,7 @@ class JournalSink:
 
     def _learn(self, rows: pl.DataFrame, frontier: datetime | None) -> None:
         has_contract = pl.col("identity").is_not_null() & pl.col("family").is_not_null()
-        accepted = rows.filter((pl.col("disposition") == Disposition.ACCEPTED) & has_contract)
+        accepted = rows.lazy().filter((pl.col("disposition") == Disposition.ACCEPTED) & has_contract)
         self._index.add(entries(accepted))
         self._index.forget(frontier)
 
