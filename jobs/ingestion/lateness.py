@@ -21,9 +21,7 @@ def lateness_of(rows: pl.DataFrame) -> Lateness:
     received_at = pl.coalesce("first_received_at", "received_at")
     seconds = (
         rows.lazy()
-        .filter(
-            (pl.col("disposition") == Disposition.ACCEPTED) & family().is_in(list(BILLABLE)) & ~is_of_the_past()
-        )
+        .filter((pl.col("disposition") == Disposition.ACCEPTED) & family().is_in(list(BILLABLE)) & ~is_of_the_past())
         .select((received_at - minute_end).dt.total_microseconds().clip(lower_bound=0) / 1_000_000)
         .collect()
         .to_series()

@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
 import obstore
 import pyarrow as pa
@@ -49,17 +48,6 @@ class NewFile:
         """What a commit of delta-rs says of it."""
         partition = {LOG_DATE: self.log_date}
         return AddAction(self.path, self.size, partition, self.written_ms, data_change=True, stats=self.statistics)
-
-    def entry(self) -> dict[str, Any]:
-        """The same as the log has it."""
-        return {
-            "path": self.path,
-            "partitionValues": {LOG_DATE: self.log_date},
-            "size": self.size,
-            "modificationTime": self.written_ms,
-            "dataChange": True,
-            "stats": self.statistics,
-        }
 
 
 @dataclass(frozen=True)

@@ -60,6 +60,17 @@ def _actions(files: Sequence[NewFile], transactions: Mapping[str, int], now: dat
         }
     }
     for file in files:
-        yield {"add": file.entry()}
+        yield {"add": _entry(file)}
     for name, version in transactions.items():
         yield {"txn": {"appId": name, "version": version}}
+
+
+def _entry(file: NewFile) -> dict[str, Any]:
+    return {
+        "path": file.path,
+        "partitionValues": {LOG_DATE: file.log_date},
+        "size": file.size,
+        "modificationTime": file.written_ms,
+        "dataChange": True,
+        "stats": file.statistics,
+    }
