@@ -258,6 +258,17 @@ def test_a_compaction_between_two_commits_is_no_conflict(tmp_path: Path) -> None
     assert found == []
 
 
+def test_commits_meanwhile_are_no_conflict_to_a_compaction(tmp_path: Path) -> None:
+    mine = driver(tmp_path)
+    for _ in range(3):
+        commit(mine)
+    compacting = DeltaTable(mine.path)
+    commit(mine)
+    assert compacting.optimize.compact()["numFilesRemoved"] == 3
+    commit(mine)
+    assert lsns(mine.path) == [1, 2, 3, 4, 5]
+
+
 @pytest.mark.parametrize("what", ["older", "another"])
 def test_a_log_that_was_put_back_or_made_again_takes_no_commit(tmp_path: Path, what: str) -> None:
     mine = driver(tmp_path)
