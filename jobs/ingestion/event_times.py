@@ -55,17 +55,18 @@ def validated_by_reception(records: pl.DataFrame, config: IngestionConfig) -> pl
             .alias(own)
         )
 
-    reason = verdict("reason", Reason.UNSTAMPED, pl.lit(Reason.TOO_OLD.value), pl.lit(Reason.FUTURE.value))
-    verdicts = [reason]
+    verdicts = records.select(
+        verdict("reason", Reason.UNSTAMPED, pl.lit(Reason.TOO_OLD.value), pl.lit(Reason.FUTURE.value))
+    ).get_columns()
     # A text for each record costs more than all else here, and hardly any is needed.
-    if records.select(reason.ne_missing(pl.col("reason")).any()).item():
+    if not verdicts[0].equals(records["reason"], null_equal=True):
         violation = verdict(
             "violation",
             "Kafka: the stamp is the producer's; events need message.timestamp.type=LogAppendTime",
             _beyond(f"at most {_length(past)} before it was received", -early_us) + hint + ignored,
             _beyond(f"at most {_length(future)} after it was received", early_us),
         )
-        verdicts.append(violation)
+        verdicts += records.select(violation).get_columns()
     return records.with_columns(
         *verdicts,
         pl.when((event_us >= FIRST_STORABLE_US) & (event_us < END_STORABLE_US))

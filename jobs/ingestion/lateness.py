@@ -20,10 +20,10 @@ def lateness_of(rows: pl.DataFrame) -> Lateness:
     minute_end = pl.col("event_time").dt.truncate("1m") + pl.duration(minutes=1)
     received_at = pl.coalesce("first_received_at", "received_at")
     seconds = (
-        rows.filter(
-            (pl.col("disposition") == Disposition.ACCEPTED) & family().is_in(list(BILLABLE)) & ~is_of_the_past()
-        )
+        rows.lazy()
+        .filter((pl.col("disposition") == Disposition.ACCEPTED) & family().is_in(list(BILLABLE)) & ~is_of_the_past())
         .select((received_at - minute_end).dt.total_microseconds().clip(lower_bound=0) / 1_000_000)
+        .collect()
         .to_series()
         .to_numpy()
     )

@@ -91,7 +91,7 @@ class Reception:
 
     def take(self, rows: pl.DataFrame) -> dict[int, datetime]:
         """Let time come as far as rows (partition, received_at) say; gives where it then is in their partitions."""
-        stamped = rows.filter(pl.col("received_at") > EPOCH)
+        stamped = rows.select("partition", "received_at").filter(pl.col("received_at") > EPOCH)
         moved = dict(stamped.group_by("partition").agg(pl.col("received_at").max()).iter_rows())
         self._partitions |= moved.keys()
         self._latest |= {p: max(at, self._latest.get(p, at)) for p, at in moved.items()}

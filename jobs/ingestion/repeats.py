@@ -52,9 +52,9 @@ class Horizons:
     early: timedelta
 
 
-def entries(rows: pl.DataFrame) -> pl.DataFrame:
+def entries(rows: pl.DataFrame | pl.LazyFrame) -> pl.DataFrame:
     """Rows of `ENTRY` from journal rows; `identity` is binary, 16 bytes each."""
-    return rows.select(_entry())
+    return rows.lazy().select(_entry()).collect()
 
 
 def candidates(rows: pl.DataFrame, horizons: Horizons, devices: Iterable[str]) -> pl.DataFrame:

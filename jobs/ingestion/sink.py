@@ -68,7 +68,7 @@ from jobs.ingestion.topic_removals import (
 from jobs.ingestion.unnesting import ELEMENT_BYTES
 from jobs.journal.elements import has_elements, is_record
 from jobs.journal.erasing import TRANSACTION as ERASURES
-from jobs.runtime.delta.new_files import Exchanged, Folder, cleaned_up
+from jobs.runtime.delta.new_files import Exchanged, cleaned_up
 from jobs.runtime.delta.table import FRONTIER, LSN, DeltaWriter, microseconds_of, numbered, open_to_change
 from jobs.runtime.effective_rules import TRANSACTION as RULES
 from jobs.runtime.effective_rules import RulesHistory, rules_text
@@ -277,8 +277,7 @@ class JournalSink:
         return Progress(len(catalog) + len(firsts), {**counts, **bookkept, **self._index.counts()}, late)
 
     def _beside(self) -> Exchanged:
-        folder = Folder(self._writer.path, self._writer.table._storage_options)
-        return Exchanged(folder, self._ownership.epoch)
+        return Exchanged(self._writer.folder, self._ownership.epoch)
 
     def _read(self, given: pa.Table, left: Left | None) -> Taking:
         """The new records of a batch: by their summaries where tasks can write them."""
@@ -421,7 +420,7 @@ class JournalSink:
 
     def _learn(self, rows: pl.DataFrame, frontier: datetime | None) -> None:
         has_contract = pl.col("identity").is_not_null() & pl.col("family").is_not_null()
-        accepted = rows.filter((pl.col("disposition") == Disposition.ACCEPTED) & has_contract)
+        accepted = rows.lazy().filter((pl.col("disposition") == Disposition.ACCEPTED) & has_contract)
         self._index.add(entries(accepted))
         self._index.forget(frontier)
 

@@ -53,8 +53,13 @@ def summary_of(batches: Sequence[pa.RecordBatch]) -> pa.Table:
 
 def as_records(summary: pa.Table) -> pl.DataFrame:
     """A summary as records that the sink decides about, each one row; their violations stay in their file."""
-    texts = pl.DataFrame(summary).with_columns(pl.col(TEXTS).cast(pl.String))
-    return texts.with_columns(pl.lit(None, pl.String).alias("violation"), pl.lit(0, pl.Int64).alias(ELEMENTS))
+    # Of most of these columns a batch has no text: there is nothing to convert.
+    empty = [name for name in TEXTS if summary[name].null_count == len(summary)]
+    rows = pl.DataFrame(summary.drop_columns(empty))
+    texts = pl.col([name for name in TEXTS if name not in empty]).cast(pl.String)
+    nulls = [pl.lit(None, pl.String).alias(name) for name in (*empty, "violation")]
+    complete = rows.with_columns(texts, *nulls, pl.lit(0, pl.Int64).alias(ELEMENTS))
+    return complete.select(*summary.column_names, "violation", ELEMENTS)
 
 
 def measures() -> list[pl.Expr]:

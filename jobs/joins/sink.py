@@ -39,7 +39,7 @@ from jobs.joins.unpropagated_deletions import UnpropagatedDeletions
 from jobs.joins.usage_rows import priced, usage_rows
 from jobs.runtime.batch import LsnRange, contiguous, seen_in_runs
 from jobs.runtime.batch_limits import BATCH_VALUES
-from jobs.runtime.delta.new_files import Folder, NewFile, cleaned_up
+from jobs.runtime.delta.new_files import NewFile, cleaned_up
 from jobs.runtime.delta.pieces import Pieces
 from jobs.runtime.delta.position import FINGERPRINT, Position, position_after, recall_position, transactions_of
 from jobs.runtime.delta.table import FRONTIER, LSN, DeltaWriter, instant_of, microseconds_of, open_table
@@ -197,7 +197,7 @@ class UsageSink:
         return Progress(rows.records, _added([answer["counts"] for answer in decided]))
 
     def _exchange(self) -> Exchange:
-        return Exchange(Folder(self._usage.path, self._usage.table._storage_options))
+        return Exchange(self._usage.folder)
 
     def _gather(self) -> None:
         """What tasks have left waits in the driver again."""
@@ -285,7 +285,7 @@ class UsageSink:
             self._committed(known, after, rules, now)
             return
         tables = self._usage.path.rpartition("/")[0]
-        options = tuple(sorted((self._usage.table._storage_options or {}).items()))
+        options = tuple(sorted((self._usage.folder.options or {}).items()))
         catalog = Catalogued(tables, options, self._catalog.at, self._config.of_accounts)
         stored, statistics = self._usage.stored, self._usage.statistics
 

@@ -31,6 +31,7 @@ OF_HOLDING = "tests/pipelines/test_holding.py"
 OF_OUTBOX = "tests/pipelines/test_outbox.py"
 OF_PUBLISHING = "tests/streaming/test_publishing.py"
 OF_REBUILDS = "tests/pipelines/test_rebuild.py"
+OF_COMMITS = "tests/pipelines/test_own_commits.py"
 OF_CORRECTIONS = "tests/pipelines/test_corrections.py"
 OF_AUDIT = "tests/pipelines/test_audit_appends.py"
 OF_AUDITS_WHENEVER = "tests/pipelines/test_audit_whenever.py"
@@ -297,11 +298,39 @@ MUTANTS = (
     Mutant(
         "outcome unknown taken for failed",
         DELTA,
-        "        self._write(rows, {**self._fence(), **transactions})\n",
-        "        try:\n            self._write(rows, {**self._fence(), **transactions})\n"
-        "        except Exception:\n            self.table.update_incremental()\n"
-        "            self._write(rows, {**self._fence(), **transactions})\n",
+        "            self._write(stored, {**self._fence(), **transactions})\n",
+        "            try:\n                self._write(stored, {**self._fence(), **transactions})\n"
+        "            except Exception:\n                self._followed.refresh()\n"
+        "                self._write(stored, {**self._fence(), **transactions})\n",
         ("tests/streaming/test_object_store.py::test_a_commit_that_the_store_made_and_denied_is_not_made_twice",),
+    ),
+    Mutant(
+        "a commit that lost is made after whatever came before it",
+        DELTA,
+        "            self._look()\n        self._add(files, transactions)\n",
+        "            self._reached(int(self._followed.refresh().version()))\n        self._add(files, transactions)\n",
+        (f"{OF_COMMITS}::test_a_driver_that_was_replaced_is_fenced_by_the_version_that_its_successor_made",),
+    ),
+    Mutant(
+        "a version that is there is overwritten",
+        "jobs/runtime/delta/own_commit.py",
+        'mode="create"',
+        'mode="overwrite"',
+        (f"{OF_COMMITS}::test_of_two_copies_of_a_driver_one_commits",),
+    ),
+    Mutant(
+        "a commit of delta-rs goes on from what nobody compared",
+        DELTA,
+        "if must_look or self._at is None",
+        "if self._at is None",
+        (f"{OF_COMMITS}::test_rows_that_others_appended_since_give_the_next_ones_other_numbers",),
+    ),
+    Mutant(
+        "who slept for long trusts that the next version is free",
+        DELTA,
+        "or not is_recent or is_expired",
+        "or is_expired",
+        (f"{OF_COMMITS}::test_who_slept_until_the_log_was_cleaned_up_commits_nothing_in_a_hole",),
     ),
     Mutant(
         "decision of a straggler not inherited",

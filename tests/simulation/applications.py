@@ -20,7 +20,7 @@ from jobs.ingestion.repeats import Horizons
 from jobs.joins.pipeline import JOB as JOINS
 from jobs.runtime import run
 from jobs.runtime.config import JobConfig
-from jobs.runtime.delta import table
+from jobs.runtime.delta import own_commit, table
 from jobs.runtime.delta.driver_rows import TableLimits
 from jobs.runtime.environment import Environment
 from jobs.runtime.errors import Fenced, Refused
@@ -146,9 +146,9 @@ def _small_index(journal: AcceptedIdentities, horizons: Horizons, memory_bytes: 
 
 
 @contextmanager
-def own_files(rows: int) -> Iterator[None]:
-    """Within it drivers write files of commits of so many rows themselves, and may end or be parked before a commit."""
-    writer = partial(table.DeltaWriter, own_file_rows=rows, rows_per_live_file=0)
+def commits_of_delta_rs() -> Iterator[None]:
+    """Within it delta-rs makes every commit of drivers, as where the rows of one are of two log dates."""
+    writer = partial(table.DeltaWriter, own_commits=False)
     committed = _of_store(deltalake.DeltaTable.create_write_transaction, COMMIT)
     with (
         patch("jobs.ingestion.sink.DeltaWriter", writer),
@@ -174,6 +174,7 @@ def simulated(kafka: Kafka, clock: Clock, most_few_rows: int, *, queries_rest: b
         "jobs.runtime.new_rows.observed": observed,
         "jobs.runtime.run.java_runs": lambda _: True,
         "jobs.runtime.kafka.quarantine.quarantine_start.java_runs": lambda _: True,
+        "jobs.runtime.delta.table.put_commit": _of_store(own_commit.put_commit, COMMIT),
         "jobs.runtime.delta.table.write_deltalake": _of_store(deltalake.write_deltalake, COMMIT),
         "deltalake.DeltaTable.__init__": _of_store(deltalake.DeltaTable.__init__),
         "deltalake.DeltaTable.update_incremental": _of_store(deltalake.DeltaTable.update_incremental),

@@ -126,10 +126,13 @@ MENDS = (
     _mend(
         "a commit whose outcome is unknown is made again",
         f"{DELTA}/table.py",
-        "        self._write(rows, {**self._fence(), **transactions})\n",
-        "        try:\n            self._write(rows, {**self._fence(), **transactions})\n"
-        "        except Exception:\n            self.table.update_incremental()\n"
-        "            self._write(rows, {**self._fence(), **transactions})\n",
+        "            if put_commit(self._store, self._at + 1, files, transactions, CLOCK.now()):\n",
+        "            try:\n"
+        "                is_made = put_commit(self._store, self._at + 1, files, transactions, CLOCK.now())\n"
+        "            except Exception:\n"
+        "                self._at = int(self._followed.refresh().version())\n"
+        "                continue\n"
+        "            if is_made:\n",
     ),
     _mend(
         "the journal doubles tokens",

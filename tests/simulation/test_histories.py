@@ -8,7 +8,7 @@ from __future__ import annotations
 import pytest
 
 from jobs.streams import EVENTS_TOPIC
-from tests.simulation.applications import own_files
+from tests.simulation.applications import commits_of_delta_rs
 from tests.simulation.calls import Fault
 from tests.simulation.history import ALIASES, drawn
 from tests.simulation.simulate import shrunk, simulate, simulate_seed
@@ -25,14 +25,14 @@ def test_any_history_ends_as_the_oracle(histories: str, seed: int) -> None:
     assert not ended.broken, str(ended)
 
 
-OWN_FILES = range(401, 461, 3)
-"""Seeds whose drivers write the files of their commits themselves."""
+BY_DELTA_RS = range(401, 461, 3)
+"""Seeds whose drivers leave all commits to delta-rs."""
 
 
 @pytest.mark.few_in_ci(2)
-@pytest.mark.parametrize("seed", OWN_FILES)
-def test_a_history_whose_drivers_write_their_files_ends_as_the_oracle(histories: str, seed: int) -> None:
-    with own_files(rows=1 + seed // 3 % 3):
+@pytest.mark.parametrize("seed", BY_DELTA_RS)
+def test_a_history_whose_commits_are_of_delta_rs_ends_as_the_oracle(histories: str, seed: int) -> None:
+    with commits_of_delta_rs():
         ended = simulate_seed(histories, seed)
     assert not ended.broken, str(ended)
 

@@ -19,12 +19,14 @@ from obstore.exceptions import PermissionDeniedError
 
 from jobs.ingestion.identity_journal import JournalIdentities
 from jobs.runtime.delta.table import LSN, DeltaWriter, open_table, probe_put_if_absent
-from jobs.runtime.errors import Refused
+from jobs.runtime.delta.upstream import Upstream
+from jobs.runtime.errors import Fenced, Refused
 from jobs.streams import Table
 from laptop.ports import LOOPBACK, free_port
 from metering.vocabulary import EventType
+from tests.pipelines.test_own_commits import NOW, POSITION, append
 from tests.streaming.joins_on_store import JoinsOnStore, gives_each_outcome_once_though_killed, joins_on_store
-from tests.streaming.journals import Journal, event
+from tests.streaming.journals import Journal, event, heartbeat
 from tests.streaming.test_delta_writer import accounts
 
 TABLES = "s3://metering/tables"
@@ -33,6 +35,8 @@ Key = tuple[str, str]
 SIGNED = "INITIAL_NO_AUTH_ACTION_COUNT=4"
 """The store checks each request but the first four: the bucket, the user, its rights and its first key are made."""
 ADMINISTRATOR: Key = ("key", "secret")
+DENIED = 3
+"""The version of which a denying store says that it could not make it."""
 
 
 @pytest.fixture
@@ -183,6 +187,28 @@ def test_a_commit_that_the_store_made_and_denied_is_not_made_twice(store: str) -
     table = open_table(store, Table.ACCOUNTS)
     assert table is not None
     assert sorted(table.to_pyarrow_table()["lsn"].to_pylist()) == [1, 2, 3]
+
+
+@pytest.mark.parametrize("store", [("--denying",)], indirect=True)
+def test_an_own_commit_that_the_store_made_and_denied_ends_the_driver_and_is_not_made_twice(store: str) -> None:
+    first = DeltaWriter(store, Table.USAGE, "joins", 1)
+    first.watch(POSITION)
+    known = Upstream(store, Table.USAGE)
+    while DeltaTable(first.path).version() < DENIED - 1:
+        append(first, [NOW])
+        known.refresh()
+        assert known.next_lsn == first.next_lsn
+    with pytest.raises(Fenced):
+        append(first, [NOW])
+    second = DeltaWriter(store, Table.USAGE, "joins", 2)
+    second.watch(POSITION)
+    append(second, [NOW, NOW])
+    known.refresh()
+    table = open_table(store, Table.USAGE)
+    assert table is not None
+    assert sorted(table.to_pyarrow_table()["lsn"].to_pylist()) == list(range(1, known.next_lsn))
+    assert (known.next_lsn, table.transaction_version(POSITION)) == (second.next_lsn, second.next_lsn - 1)
+    assert second.next_lsn == (first.known[LSN] or 1) + 3, "what was denied is there, once"
 
 
 def test_accepted_identities_are_read_from_the_store(store: str) -> None:

@@ -1,4 +1,4 @@
-"""A driver's large commit: a file that Arrow writes says and holds what one of delta-rs does, and is fenced as any."""
+"""A driver's own files: one that Arrow writes says and holds what one of delta-rs does, and is fenced as any."""
 
 from __future__ import annotations
 
@@ -13,11 +13,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
-from deltalake.exceptions import CommitFailedError
 from pyspark.sql import SparkSession
 
 from jobs.runtime.delta.compaction import compact
-from jobs.runtime.delta.followed import FollowedTable
 from jobs.runtime.delta.live_files import LiveFiles, files_of
 from jobs.runtime.delta.table import LSN, DeltaWriter
 from jobs.runtime.errors import Fenced
@@ -68,9 +66,9 @@ def columns_with_statistics(found: DeltaTable) -> set[str]:
     return {column.path_in_schema for column in columns if column.is_stats_set}
 
 
-def writer(tables: Path, table: Table, epoch: int = 1, own_file_rows: int = 4) -> DeltaWriter:
-    """One to which commits are large from so many rows on, however many files there are."""
-    return DeltaWriter(str(tables), table, "joins", epoch, own_file_rows=own_file_rows, rows_per_live_file=0)
+def writer(tables: Path, table: Table, epoch: int = 1, *, own_commits: bool = True) -> DeltaWriter:
+    """One that writes files and commits itself, or has delta-rs do so."""
+    return DeltaWriter(str(tables), table, "joins", epoch, own_commits=own_commits)
 
 
 def actions(found: DeltaTable) -> list[dict[str, Any]]:
@@ -81,8 +79,8 @@ def actions(found: DeltaTable) -> list[dict[str, Any]]:
 @pytest.mark.parametrize(("table", "made"), [(Table.USAGE, usage), (Table.JOURNAL, journal)])
 def test_an_own_file_says_and_holds_what_one_of_delta_rs_does(tmp_path: Path, table: Table, made: Any) -> None:
     found = []
-    for name, rows in (("delta-rs", 1_000_000), ("arrow", 1)):
-        driver = writer(tmp_path / name, table, own_file_rows=rows)
+    for name, is_own in (("delta-rs", False), ("arrow", True)):
+        driver = writer(tmp_path / name, table, own_commits=is_own)
         driver.commit(made(1), {LSN: 6, "journal": 7})
         driver.commit(made(6, 1), {LSN: 7})
         found.append(driver.table)
@@ -108,8 +106,8 @@ def test_an_own_file_says_of_any_instant_what_one_of_delta_rs_does(tmp_path: Pat
     made = [{**row, "occurred_at": at, "event_time": at} for row in journal(1).to_pylist()]
     rows = pa.Table.from_pylist(made, schema=JOURNAL)
     found = []
-    for name, own_file_rows in (("delta-rs", 1_000_000), ("arrow", 1)):
-        driver = writer(tmp_path / name, Table.JOURNAL, own_file_rows=own_file_rows)
+    for name, is_own in (("delta-rs", False), ("arrow", True)):
+        driver = writer(tmp_path / name, Table.JOURNAL, own_commits=is_own)
         live = LiveFiles(driver.path, (LSN,))
         live.read(driver.table)
         driver.commit(rows, {LSN: 6})
@@ -122,8 +120,8 @@ def test_an_own_file_says_of_any_instant_what_one_of_delta_rs_does(tmp_path: Pat
 
 def test_spark_reads_an_own_file_as_one_of_delta_rs(spark: SparkSession, tmp_path: Path) -> None:
     found = []
-    for name, rows in (("delta-rs", 1_000_000), ("arrow", 1)):
-        writer(tmp_path / name, Table.USAGE, own_file_rows=rows).commit(usage(1), {LSN: 6})
+    for name, is_own in (("delta-rs", False), ("arrow", True)):
+        writer(tmp_path / name, Table.USAGE, own_commits=is_own).commit(usage(1), {LSN: 6})
         read = spark.read.format("delta").load(str(tmp_path / name / Table.USAGE))
         found.append([read.orderBy(LSN).collect(), read.where("lsn > 4").count(), read.schema])
     assert found[0] == found[1]
@@ -134,14 +132,16 @@ def test_a_fenced_drivers_own_file_is_not_read_and_compaction_removes_it(tmp_pat
     old = writer(tmp_path, Table.USAGE)
     old.commit(usage(1), {LSN: 6})
     writer(tmp_path, Table.USAGE, epoch=2)
-    with pytest.raises(CommitFailedError):
-        old._write(usage(6), old._fence() | {LSN: 11})
+    # As if its successor came after it has written the file, and before it commits.
+    left = old.folder.write(usage(6), LOGGED_AT, old.statistics)
+    with pytest.raises(Fenced, match=r"joins\.epoch is at 2"):
+        old._put([left], old._fence() | {LSN: 11})
     with pytest.raises(Fenced, match=r"joins\.epoch is at 2"):
         old.commit(usage(6), {LSN: 11})
-    left = [*(tmp_path / Table.USAGE).rglob(ZSTD)]
-    assert len(left) == 2
+    files = [*(tmp_path / Table.USAGE).rglob(ZSTD)]
+    assert len(files) == 2
     assert DeltaTable(str(tmp_path / Table.USAGE)).to_pyarrow_table()[LSN].to_pylist() == [1, 2, 3, 4, 5]
-    as_if_two_days_ago(left)
+    as_if_two_days_ago(files)
     compact(str(tmp_path), Table.USAGE, before=LOGGED_AT.date(), keep=timedelta(days=1))
     assert len([*(tmp_path / Table.USAGE).rglob(ZSTD)]) == 1
     assert DeltaTable(str(tmp_path / Table.USAGE)).to_pyarrow_table()[LSN].to_pylist() == [1, 2, 3, 4, 5]
@@ -153,19 +153,9 @@ def as_if_two_days_ago(files: list[Path]) -> None:
         os.utime(file, (two_days_ago, two_days_ago))
 
 
-def test_of_two_concurrent_commits_of_own_files_the_table_takes_one(tmp_path: Path) -> None:
-    one = writer(tmp_path, Table.USAGE)
-    other = DeltaWriter.__new__(DeltaWriter)
-    other.__dict__.update(one.__dict__, known=dict(one.known), _followed=FollowedTable(DeltaTable(one.path)))
-    one.commit(usage(1), {LSN: 6})
-    with pytest.raises(CommitFailedError, match="oncurrent transaction"):
-        other._write(usage(1), other._fence() | {LSN: 6})
-    assert DeltaTable(one.path).to_pyarrow_table().num_rows == 5
-
-
 def test_what_is_compacted_of_both_is_the_same_rows(tmp_path: Path) -> None:
     writer(tmp_path, Table.USAGE).commit(usage(1), {LSN: 6})
-    driver = writer(tmp_path, Table.USAGE, epoch=2, own_file_rows=1_000_000)
+    driver = writer(tmp_path, Table.USAGE, epoch=2, own_commits=False)
     driver.commit(usage(6, 3), {LSN: 9})
     done = compact(str(tmp_path), Table.USAGE, before=LOGGED_AT.date() + timedelta(days=1), keep=timedelta(days=7))
     assert done is not None
@@ -176,18 +166,9 @@ def test_what_is_compacted_of_both_is_the_same_rows(tmp_path: Path) -> None:
     assert pq.ParquetFile(file).metadata.row_group(0).column(0).compression == "ZSTD"
 
 
-def test_the_more_files_a_table_has_the_larger_a_commit_must_be_for_its_own(tmp_path: Path) -> None:
-    driver = DeltaWriter(str(tmp_path), Table.USAGE, "joins", 1, own_file_rows=4)
-    for lsn in range(1, 16, 5):
-        driver.commit(usage(lsn), {LSN: lsn + 5})
-    assert len([*(tmp_path / Table.USAGE).rglob(ZSTD)]) == 1
-    driver.commit(usage(16, 4 + 4 * 3), {LSN: 32})
-    assert len([*(tmp_path / Table.USAGE).rglob(ZSTD)]) == 2
-
-
-@pytest.mark.parametrize("rows", [1, 1_000_000])
-def test_a_missing_value_that_the_table_requires_is_refused_by_both(tmp_path: Path, rows: int) -> None:
-    driver = writer(tmp_path, Table.USAGE, own_file_rows=rows)
+@pytest.mark.parametrize("is_own", [True, False])
+def test_a_missing_value_that_the_table_requires_is_refused_by_both(tmp_path: Path, is_own: bool) -> None:
+    driver = writer(tmp_path, Table.USAGE, own_commits=is_own)
     field = USAGE.field("account")
     broken = usage(1).set_column(USAGE.get_field_index("account"), field, pa.nulls(5, pa.string()))
     with pytest.raises(Exception, match=r"null|non-nullable"):

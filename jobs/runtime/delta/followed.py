@@ -28,26 +28,36 @@ class FollowedTable:
         """Since the table was opened."""
         return int(self.table.version()) - self._opened_at
 
-    def refresh(self) -> DeltaTable:
-        """The newest version; the table is opened again where a checkpoint was due since.
+    def refresh(self, known: int = 0) -> DeltaTable:
+        """The newest version; the table is opened again where a checkpoint was due since, before the version `known`.
 
         One that is not there, as of a driver that ended before it, leaves more commits to read until the next.
         """
-        newest = self._reopened() if self._has_passed_checkpoint() else None
+        newest = self._reopened() if self._has_passed_checkpoint(known) else None
         if newest is None:
             self.table.update_incremental()
         else:
             self._hold(newest)
         return self.table
 
+    def is_due(self, version: int) -> bool:
+        """Whether the commit of this version ends with a checkpoint."""
+        return (version + 1) % self._every == 0
+
+    def write_checkpoint(self) -> None:
+        """Of the newest version, as delta-rs does after a commit of its own where `is_due`. None of another table."""
+        if (newest := self._reopened()) is not None:
+            newest.create_checkpoint()
+            self._hold(newest)
+
     def _hold(self, table: DeltaTable) -> None:
         self.table = table
         self._opened_at = int(table.version())
         self._every = int(table.metadata().configuration.get(CHECKPOINT_INTERVAL) or COMMITS_PER_CHECKPOINT)
 
-    def _has_passed_checkpoint(self) -> bool:
+    def _has_passed_checkpoint(self, known: int) -> bool:
         """A commit after it says that it was written: the version of a checkpoint comes before it."""
-        return int(self.table.version()) // self._every > self._opened_at // self._every
+        return max(int(self.table.version()), known) // self._every > self._opened_at // self._every
 
     def _reopened(self) -> DeltaTable | None:
         """None where that is no later version of the same table: who compares logs must see it by the old handle."""

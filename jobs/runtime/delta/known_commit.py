@@ -6,14 +6,29 @@ version for a while, and then those of another history.
 
 from __future__ import annotations
 
+import json
 import os
+from collections.abc import Mapping
 from enum import Enum, auto
+from typing import Any
 
 import obstore
 from deltalake import DeltaTable
 from obstore.store import LocalStore, ObjectStore
 
 from jobs.runtime.delta.object_store import store_of
+
+MAX_COMMITS = 100
+"""That are read one by one; of more the table is opened."""
+
+
+def commit_of(store: ObjectStore, version: int) -> list[Mapping[str, Any]] | None:
+    """The actions of the commit that made a version of the table at `store`; None where the log has none."""
+    try:
+        log = obstore.get(store, f"_delta_log/{version:020d}.json").bytes().to_bytes()
+    except FileNotFoundError:
+        return None
+    return [json.loads(line) for line in log.splitlines()]
 
 
 class Log(Enum):
@@ -41,6 +56,10 @@ class KnownCommit:
         if version != self._version or self._tag is None:
             self._version, self._tag = version, self._look(version)
 
+    def holds(self, version: int) -> bool:
+        """Whether it is the commit that made this version, and was there when it was looked at."""
+        return version == self._version and self._tag is not None
+
     def log(self) -> Log:
         """Whether the held commit is still the object that it was; a log that was cleaned up may lack it, too."""
         if self._tag is None:
@@ -49,6 +68,10 @@ class KnownCommit:
         if found is None:
             return Log.GONE
         return Log.SAME if found == self._tag else Log.REPLACED
+
+    def commit(self, version: int) -> list[Mapping[str, Any]] | None:
+        """As `commit_of`."""
+        return commit_of(self._store, version)
 
     def has(self, version: int) -> bool:
         """Whether the log still holds the commit that made `version`."""

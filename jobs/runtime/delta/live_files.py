@@ -13,12 +13,11 @@ from functools import cached_property
 from typing import Any
 from urllib.parse import unquote
 
-import obstore
 import polars as pl
 from deltalake import DeltaTable
 from obstore.store import LocalStore, ObjectStore
 
-from jobs.runtime.delta.known_commit import KnownCommit, Log
+from jobs.runtime.delta.known_commit import MAX_COMMITS, KnownCommit, Log, commit_of
 from jobs.runtime.delta.object_store import store_of
 
 INSTANT = pl.Datetime("us", "UTC")
@@ -31,8 +30,6 @@ FILES = {
     "max.event_time": INSTANT,
 }
 """Of files that have rows; the last one may be null."""
-MAX_COMMITS = 100
-"""More are read by opening the table."""
 
 
 def files_of(table: DeltaTable) -> pl.DataFrame:
@@ -84,12 +81,10 @@ class LiveFiles:
         if not self.is_same_log():
             return False
         for _ in range(MAX_COMMITS):
-            try:
-                log = obstore.get(self._store, f"_delta_log/{self._version + 1:020d}.json").bytes().to_bytes()
-            except FileNotFoundError:
+            if (actions := commit_of(self._store, self._version + 1)) is None:
                 self._held.hold_version(self._version)
                 return True
-            if not self._apply([json.loads(line) for line in log.splitlines()]):
+            if not self._apply(actions):
                 self._version = -1
                 return False
             self._version += 1

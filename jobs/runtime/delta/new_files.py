@@ -45,7 +45,7 @@ class NewFile:
     statistics: str
 
     def action(self) -> AddAction:
-        """What a commit says of it."""
+        """What a commit of delta-rs says of it."""
         partition = {LOG_DATE: self.log_date}
         return AddAction(self.path, self.size, partition, self.written_ms, data_change=True, stats=self.statistics)
 

@@ -227,13 +227,14 @@ class TableSource(IdleTrigger):
 
     def _many_files(self, new: range) -> Pieces | None:
         """The files of the first of these commits where they have more rows than the driver reduces itself."""
-        table = self._upstream.table
-        if not self._task_rows or table is None:
+        if not self._task_rows:
             return None
         most = TableLimits(rows=self._task_rows, rows_of_one=MAX_COMMIT_ROWS, file_bytes=MAX_TASK_BYTES)
         listed = self._by_driver.listed(new, most)
         self._look()
         if listed is None or listed.rows <= (self._driver_rows or 0) or (next_lsn := listed.next_lsn) is None:
+            return None
+        if (table := self._upstream.table) is None:
             return None
         self._offered = listed.version, next_lsn
         files = [(file.path, file.rows) for file in listed.files]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 
@@ -22,6 +23,7 @@ from deltalake import (
 from deltalake.exceptions import CommitFailedError, TableNotFoundError
 from obstore.exceptions import AlreadyExistsError
 
+from jobs.runtime.clock import MachineClock
 from jobs.runtime.delta.followed import FollowedTable
 from jobs.runtime.delta.growth import (
     COMPATIBLE_FROM,
@@ -34,6 +36,7 @@ from jobs.runtime.delta.growth import (
 from jobs.runtime.delta.known_commit import KnownCommit, Log
 from jobs.runtime.delta.new_files import LOG_DATE, Folder, NewFile
 from jobs.runtime.delta.object_store import PATIENCE, Patience, storage_options, store_of
+from jobs.runtime.delta.own_commit import may_commit, put_commit
 from jobs.runtime.delta.parquet import of_few_rows
 from jobs.runtime.errors import Fenced, Outrun, Refused
 from jobs.streams import GROWING, SCHEMA_VERSIONS, SCHEMAS, Table, compatible_from
@@ -57,11 +60,10 @@ ONE_FILE_BYTES = 1 << 40
 """What delta-rs writes in one commit is one file, however large: rows of a commit stay in the order of lsn, and a batch
 has few files. (Tasks of a large batch write several, `append_files`; Delta shows a reader all of a commit or none.)
 """
-OWN_FILE_ROWS = 10_000
-"""From so many rows on this driver writes a commit's file itself, as tasks do."""
-ROWS_PER_LIVE_FILE = 4
-"""And from so many more for each live file: to commit a file costs 4 microseconds more for each, and saves about one a
-row.
+CLOCK = MachineClock()
+"""For what the log says of a commit's time, by which nothing is decided."""
+KNOWN_SECONDS = 600.0
+"""How long after its last look a driver trusts that no later commit is gone from the log again: that takes three hours.
 """
 
 
@@ -128,15 +130,14 @@ class DeltaWriter:
         driver: int = 0,
         *,
         declared: Iterable[pa.Field] = (),
-        own_file_rows: int = OWN_FILE_ROWS,
-        rows_per_live_file: int = ROWS_PER_LIVE_FILE,
+        own_commits: bool = True,
     ) -> None:
         """`driver` is a number that only one process has: with it that process may take its own epoch again.
 
-        `declared`: columns that a configuration adds to those of the table's schema. This driver itself writes the file
-        of a commit that has `own_file_rows` or more, and `rows_per_live_file` more for each live file.
+        `declared`: columns that a configuration adds to those of the table's schema. `own_commits`: this driver
+        writes files and commits itself where it can; else delta-rs does.
         """
-        self._own_file_rows, self._rows_per_live_file = own_file_rows, rows_per_live_file
+        self._own_commits = own_commits
         self.path = f"{tables}/{table}"
         self._version, self._oldest_writer = SCHEMA_VERSIONS[table], compatible_from(table)
         self._growing = GROWING.get(table, ())
@@ -158,11 +159,16 @@ class DeltaWriter:
             configuration=self._settings,
         )
         self._followed = FollowedTable(created)
+        self._at: int | None = None
+        """The version at which all that this driver watches was as it is known; None: that is to be looked at."""
+        self._looked = 0.0
+        """When that was."""
+        self._store = store_of(self.path, os.environ)
+        self._held = KnownCommit(self.path)
         self.known: dict[str, int | None] = {}
         self._watched = [self._epoch, LSN]
         self._grow(self._take(epoch, driver))
         self._stored = pa.schema(self.table.schema().to_arrow())
-        self._held = KnownCommit(self.path)
         self._held.hold(self.table)
 
     def _take(self, epoch: int, driver: int) -> list[Field]:
@@ -219,6 +225,7 @@ class DeltaWriter:
             return
         missing = missing_columns(self.table, pa.schema([*self._schema, *map(rows.schema.field, needed)]))
         self._refuse_moved()
+        self._at = None
         self._grow(missing)
         self._stored = pa.schema(self.table.schema().to_arrow())
         self._held.hold(self.table)
@@ -239,8 +246,15 @@ class DeltaWriter:
 
     @property
     def table(self) -> DeltaTable:
-        """The snapshot of this driver's last commit."""
+        """The snapshot of this driver's last commit, or a later one."""
+        if self._at is not None and self._followed.table.version() < self._at:
+            self._followed.refresh(self._at)
         return self._followed.table
+
+    @property
+    def folder(self) -> Folder:
+        """The table's folder, for files that are written beside those of its log."""
+        return Folder(self.path, self._followed.table._storage_options)
 
     @property
     def schema(self) -> pa.Schema:
@@ -265,31 +279,61 @@ class DeltaWriter:
         Raises Fenced when the table is not as this driver's last commit left it: Outrun, when it only has more rows.
         After any other error the outcome is unknown: the driver must end and derive its memory again.
         """
-        self._refuse_other_log()
-        self._write(rows, {**self._fence(), **transactions})
-        self._hold(transactions)
+        stored = with_stored_columns(rows, self._stored)
+        is_own = self._may_put and _is_of_one_day(stored)
+        self._refuse_other_log(must_look=not is_own)
+        if is_own:
+            files = [self.folder.write(stored, _logged_at(stored), self.statistics)] if len(stored) else []
+            self._put(files, {**self._fence(), **transactions})
+        else:
+            self._write(stored, {**self._fence(), **transactions})
+        self.known.update(transactions)
 
     def commit_files(self, files: Sequence[NewFile], transactions: Mapping[str, int]) -> None:
         """As `commit`, of rows that others have written into files beside the table's, in order of lsn."""
-        self._refuse_other_log()
-        self._add(files, {**self._fence(), **transactions})
-        self._hold(transactions)
-
-    def _hold(self, transactions: Mapping[str, int]) -> None:
-        self._held.hold(self.table)
+        self._refuse_other_log(must_look=not self._may_put)
+        self._put(files, {**self._fence(), **transactions})
         self.known.update(transactions)
 
-    def _refuse_other_log(self) -> None:
+    @property
+    def _may_put(self) -> bool:
+        """Whether this driver may commit files itself."""
+        return self._own_commits and LOG_DATE in self._schema.names and may_commit(self._followed.table)
+
+    def _refuse_other_log(self, *, must_look: bool) -> None:
+        """Raise Fenced where the table is not as this driver left it.
+
+        For a commit of its own it looks at one object of the log, since the store refuses a version that is there. A
+        commit of delta-rs goes on from the handle's version, so all that is watched is compared in that version first;
+        so where nothing is known of the last version, or was looked at for long.
+        """
         held = self._held.log()
         # A commit that expired while others came after it may be gone; the newest one is never cleaned away.
         is_expired = (
             held is Log.GONE
-            and DeltaTable(self.path, storage_options=storage_options(self.path)).version() > self.table.version()
+            and DeltaTable(self.path, storage_options=storage_options(self.path)).version() > self._newest_known
         )
         if held is not Log.SAME and not is_expired:
             raise Fenced(f"{self.path} was deleted, recreated or rolled back below this driver")
-        self._followed.refresh()
+        is_recent = self._at is not None and time.monotonic() - self._looked < KNOWN_SECONDS
+        if must_look or self._at is None or not is_recent or is_expired or not self._held.holds(self._at):
+            self._look()
+
+    @property
+    def _newest_known(self) -> int:
+        """The newest version that this driver knows of."""
+        return max(int(self._followed.table.version()), -1 if self._at is None else self._at)
+
+    def _look(self) -> None:
+        """Follow the log to its end. Raises as `_refuse_moved`."""
+        found, self._at = self._followed.refresh(self._at or 0), None
         self._refuse_moved()
+        self._reached(int(found.version()))
+
+    def _reached(self, version: int) -> None:
+        """All that this driver watches is as it is known in this version, which is the newest now."""
+        self._held.hold_version(version)
+        self._at, self._looked = version, time.monotonic()
 
     def append(self, made: Callable[[int], tuple[pa.Table, Mapping[str, int]]]) -> None:
         """As `commit`, to a table that another application also appends to: joins and the audit both write usage.
@@ -324,41 +368,57 @@ class DeltaWriter:
                 raise Outrun(f"{self.path} goes on at lsn {found}, this driver left it at {known}")
             raise Fenced(f"{self.path}: {name} is at {found}, this driver left it at {known}")
 
+    def _put(self, files: Sequence[NewFile], transactions: Mapping[str, int]) -> None:
+        """Commit files as the version after the one that is known: if that is there already, its table is looked at."""
+        while self._may_put:
+            assert self._at is not None, "the table was not looked at"
+            if put_commit(self._store, self._at + 1, files, transactions, CLOCK.now()):
+                self._reached(self._at + 1)
+                if self._followed.is_due(self._at):
+                    self._followed.write_checkpoint()
+                return
+            self._look()
+        self._add(files, transactions)
+
     def _write(self, rows: pa.Table, transactions: Mapping[str, int]) -> None:
-        stored = with_stored_columns(rows, self._stored)
-        if self._is_cheaper_in_own_file(stored):
-            folder = Folder(self.path, self.table._storage_options)
-            self._add([folder.write(stored, stored[LOGGED_AT][0].as_py(), self.statistics)], transactions)
-            return
+        """Commit rows (`stored`) of any number and log dates by delta-rs, from the handle's version on."""
+        handle, self._at = self._followed.table, None
         write_deltalake(
-            self.table,
-            stored,
+            handle,
+            rows,
             mode="append",
             target_file_size=ONE_FILE_BYTES,
-            writer_properties=of_few_rows(stored),
+            writer_properties=of_few_rows(rows),
             commit_properties=committing(transactions),
             post_commithook_properties=AFTER_COMMIT,
         )
-
-    def _is_cheaper_in_own_file(self, rows: pa.Table) -> bool:
-        """Arrow saves a microsecond and more of each row, and `_add` reads the list of all live files once more."""
-        if len(rows) < self._own_file_rows or not {LOG_DATE, LOGGED_AT} <= {*rows.column_names}:
-            return False
-        if len(rows) < self._own_file_rows + self._rows_per_live_file * self.table.get_add_actions().num_rows:
-            return False
-        return bool(pc.all(pc.equal(rows[LOG_DATE], rows[LOGGED_AT][0].as_py().date())).as_py())
+        self._held.hold(handle)
 
     def _add(self, files: Sequence[NewFile], transactions: Mapping[str, int]) -> None:
-        self.table.create_write_transaction(
+        """Commit files by delta-rs, from the handle's version on."""
+        handle, self._at = self._followed.table, None
+        handle.create_write_transaction(
             [file.action() for file in files],
             mode="append",
-            schema=self.table.schema(),
-            partition_by=self.table.metadata().partition_columns,
+            schema=handle.schema(),
+            partition_by=handle.metadata().partition_columns,
             commit_properties=committing(transactions),
             post_commithook_properties=AFTER_COMMIT,
         )
         # Unlike `write_deltalake` this leaves the handle at the version before.
-        self.table.update_incremental()
+        handle.update_incremental()
+        self._held.hold(handle)
+
+
+def _is_of_one_day(rows: pa.Table) -> bool:
+    """Whether rows (log_date, logged_at) are one file of one log date, or none."""
+    return not len(rows) or bool(pc.all(pc.equal(rows[LOG_DATE], _logged_at(rows).date())).as_py())
+
+
+def _logged_at(rows: pa.Table) -> datetime:
+    """Of the first row."""
+    found: datetime = rows[LOGGED_AT][0].as_py()
+    return found
 
 
 def committing(transactions: Mapping[str, int]) -> CommitProperties:

@@ -9,7 +9,7 @@ import structlog
 from deltalake import DeltaTable
 
 from jobs.runtime.delta.followed import FollowedTable
-from jobs.runtime.delta.known_commit import KnownCommit, Log
+from jobs.runtime.delta.known_commit import MAX_COMMITS, KnownCommit, Log
 from jobs.runtime.delta.position import FINGERPRINT, Position, row_hash, table_hash
 from jobs.runtime.delta.rows_by_lsn import count_from, rows_at
 from jobs.runtime.delta.table import FRONTIER, LSN, REMOVED, instant_of, open_table
@@ -29,7 +29,11 @@ def no_table(job: str, table: Table, next_lsn: int, path: str) -> Refused:
 
 
 class Upstream:
-    """The input table's last commit, as of the last `refresh`."""
+    """The input table's last commit, as of the last `refresh`.
+
+    Commits are read one by one from the log, and the table only where that does not say all. delta-rs reads the list of
+    live files with each: 7 microseconds a file, for what is a number and an instant.
+    """
 
     def __init__(self, tables: str, table: Table) -> None:
         self._tables = tables
@@ -39,6 +43,9 @@ class Upstream:
         self._held: KnownCommit | None = None
         # The batch's thread and the reporting one look at the same handle; each would decide with half of the other's.
         self._looking = threading.Lock()
+        self._transactions: dict[str, int | None] = dict.fromkeys((LSN, FRONTIER, REMOVED))
+        self.columns: tuple[str, ...] = ()
+        """The table's columns; it may get more while it is read."""
         self.next_lsn = 1
         self.frontier: datetime | None = None
         self.reached: tuple[int, int] | None = None
@@ -47,17 +54,16 @@ class Upstream:
     @property
     def version(self) -> int | None:
         """The table's version; None before it exists."""
-        return None if self.table is None else int(self.table.version())
-
-    @property
-    def columns(self) -> tuple[str, ...]:
-        """The table's columns; it may get more while it is read."""
-        return () if self.table is None else tuple(field.name for field in self.table.schema().fields)
+        return None if self.reached is None else self.reached[0]
 
     @property
     def table(self) -> DeltaTable | None:
         """The table as of the last look, or a later one; None before it exists."""
-        return None if self._followed is None else self._followed.table
+        with self._looking:
+            if self._followed is not None and self._followed.table.version() < (self.version or 0):
+                self._followed.refresh(self.version or 0)
+                self._take(self._followed.table)
+            return None if self._followed is None else self._followed.table
 
     def reaches(self, version: int) -> bool:
         """Whether the table's log still has the commits after `version`."""
@@ -82,14 +88,46 @@ class Upstream:
             self._followed = None if found is None else FollowedTable(found)
         else:
             self._refuse_another_log(self._followed.table, self._held)
-            self._followed.refresh()
+            if self._follow(self._followed.table, self._held):
+                return
+            self._followed.refresh(self.version or 0)
         if self._followed is not None:
-            table = self._followed.table
-            self._held = self._held or KnownCommit(self._path)
-            self._held.hold(table)
-            self.next_lsn = table.transaction_version(LSN) or 1
-            self.frontier = instant_of(table.transaction_version(FRONTIER))
-            self.reached = int(table.version()), self.next_lsn
+            self._take(self._followed.table)
+
+    def _take(self, table: DeltaTable) -> None:
+        """What this version of the table says."""
+        self._held = self._held or KnownCommit(self._path)
+        self.columns = tuple(field.name for field in table.schema().fields)
+        self._transactions = {name: table.transaction_version(name) for name in self._transactions}
+        self._reach(self._held, int(table.version()))
+
+    def _reach(self, held: KnownCommit, version: int) -> None:
+        held.hold_version(version)
+        self.next_lsn = self._transactions[LSN] or 1
+        self.frontier = instant_of(self._transactions[FRONTIER])
+        self.reached = version, self.next_lsn
+
+    def _follow(self, table: DeltaTable, held: KnownCommit) -> bool:
+        """Take the commits since. False where the table has to be read: of other columns, or of too many commits.
+
+        Raises Refused where the log was replaced meanwhile.
+        """
+        version, found = self.version or 0, dict(self._transactions)
+        for _ in range(MAX_COMMITS):
+            if (actions := held.commit(version + 1)) is None:
+                # Commits that are gone from the log are in a checkpoint, which the table has.
+                is_there = held.has(version)
+                if is_there and version > (self.version or 0):
+                    self._refuse_another_log(table, held)
+                    self._transactions = found
+                    self._reach(held, version)
+                return is_there
+            if any("metaData" in action or "protocol" in action for action in actions):
+                return False
+            version += 1
+            moved = [action["txn"] for action in actions if "txn" in action]
+            found |= {txn["appId"]: txn["version"] for txn in moved if txn["appId"] in found}
+        return False
 
     def _refuse_another_log(self, table: DeltaTable, held: KnownCommit) -> None:
         state = held.log()
@@ -97,7 +135,7 @@ class Upstream:
             return
         now = open_table(self._tables, self._name)
         # A commit may be cleaned away while it is the newest that is known here; a log that ends before it was cut off.
-        cleaned = state is Log.GONE and now is not None and now.version() >= table.version()
+        cleaned = state is Log.GONE and now is not None and now.version() >= (self.version or 0)
         if now is None or not cleaned or now.metadata().id != table.metadata().id:
             raise Refused(
                 f"{self._path} was deleted, recreated or rolled back while it was read; put it back as it was, and "
@@ -110,18 +148,18 @@ class Upstream:
         A position of a version that knew no identity adopts the table. Raises Refused for a position of another table,
         of a later state of this one, or of a state that was rolled back.
         """
-        if self.table is None:
+        if (table := self.table) is None:
             return stored
-        verified = identified(self.table, self._name, self._path, job, stored)
+        verified = identified(table, self._name, self._path, job, stored)
         if stored.table is None and stored.next_lsn > 1:
             log.warning("an older version's position adopts its table", job=job, lsn=stored.next_lsn, path=self._path)
         return verified
 
     def refuse_removed(self, job: str, position: int) -> None:
         """Raises Refused where `weir retain` has removed rows that `job` has yet to read, before it reads any."""
-        if self.table is None or self.table.transaction_version(REMOVED) == 0:
+        if (table := self.table) is None or table.transaction_version(REMOVED) == 0:
             return
-        if removed := max(0, self.next_lsn - position - count_from(self.table, position)):
+        if removed := max(0, self.next_lsn - position - count_from(table, position)):
             raise Refused(
                 f"{job} has yet to read {self._name} from lsn {position} on, but `weir retain` has removed {removed} "
                 f"rows from there on; restore the {self._name} that has them"
