@@ -20,8 +20,11 @@ Tokens = dict[str, Any]
 _CAPITAL = re.compile(r"(?<!^)(?=[A-Z])")
 
 
-def openai_tokens(usage: Mapping[str, Any], *, is_embeddings: bool = False) -> Tokens:
-    """Of the `usage` of OpenAI, or of a compatible API or gateway, whose input includes what the cache gave or took."""
+def openai_tokens(usage: Mapping[str, Any], *, is_embeddings: bool = False, is_gemini: bool = False) -> Tokens:
+    """Of the `usage` of OpenAI, or of a compatible API or gateway, whose input includes what the cache gave or took.
+
+    `is_gemini`: the total of all tokens has thoughts, unless there are details of the output.
+    """
     read, written = (_details(usage, *names) for names in (("prompt", "input"), ("completion", "output")))
     # DeepSeek, Moonshot and LiteLLM count these beside the details. Anthropic's own input does not include them.
     beside = usage if "prompt_tokens" in usage else {}
@@ -51,7 +54,7 @@ def openai_tokens(usage: Mapping[str, Any], *, is_embeddings: bool = False) -> T
     if is_embeddings and usage and tokens["output_tokens"] is None:
         tokens["output_tokens"] = 0  # embeddings have none, and that is no missing report
     tokens = _disjoint(tokens, read.get("cached_tokens_details") or {})
-    return _with_thoughts(tokens, usage.get("total_tokens"), has_details=bool(written))
+    return _with_thoughts(tokens, usage.get("total_tokens"), is_only_in_total=is_gemini and not written)
 
 
 def anthropic_tokens(usage: Mapping[str, Any]) -> Tokens:
@@ -139,15 +142,15 @@ def _disjoint(tokens: Tokens, cached: Mapping[str, Any]) -> Tokens:
     return found
 
 
-def _with_thoughts(tokens: Tokens, total: int | None, *, has_details: bool) -> Tokens:
-    """With an output that includes its reasoning. xAI counts that beside it, and Gemini's compatible API, which has no
-    details, only in the total of all tokens.
+def _with_thoughts(tokens: Tokens, total: int | None, *, is_only_in_total: bool) -> Tokens:
+    """With an output that includes its reasoning. xAI counts that beside it, and Gemini's compatible API only in the
+    total of all tokens. Others may have something else in it: Mistral has audio.
     """
     taken, written, thoughts = (tokens[name] for name in ("input_tokens", "output_tokens", "reasoning_tokens"))
     if taken is None or written is None or total is None:
         return tokens
     beside = total - taken - written
-    if beside <= 0 or (has_details and thoughts != beside):
+    if beside <= 0 or (thoughts != beside and not is_only_in_total):
         return tokens
     return {**tokens, "output_tokens": written + beside, "reasoning_tokens": beside}
 

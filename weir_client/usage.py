@@ -70,7 +70,8 @@ def openai_usage(response: Any, *, account: str, source: str, time: datetime | N
             'stream_options={"include_usage": True}), and of a background response the one that is over'
         )
     created = given.get("created") or given.get("created_at")
-    tokens = openai_tokens(usage, is_embeddings=given.get("object") == "list")
+    is_gemini = "gemini" in str(data.get("model") or given.get("model")).lower()
+    tokens = openai_tokens(usage, is_embeddings=given.get("object") == "list", is_gemini=is_gemini)
     searches = ((given.get("tool_usage") or {}).get("web_search") or {}).get("num_requests")
     found = {
         "status": STATUSES.get(given.get("status") or "", "completed"),

@@ -94,10 +94,13 @@ def test_reasoning_that_is_counted_beside_the_output_is_part_of_it() -> None:
     assert output_of(data_of({"id": "x", "usage": grok})) == (103, 94, 0, None)
     # Gemini's compatible API has it in the total alone.
     gemini = {"prompt_tokens": 8, "completion_tokens": 10, "total_tokens": 520}
-    assert output_of(data_of({"id": "x", "usage": gemini})) == (512, 502, None, None)
-    # What a gateway has in the total for another reason is no output.
+    assert output_of(data_of({"id": "x", "model": "models/gemini-2.5-pro", "usage": gemini})) == (512, 502, None, None)
+    # What a total has for another reason is no output: what Google's search gave (LiteLLM), and Mistral's audio.
     grounded = {**gemini, "completion_tokens_details": {"text_tokens": 10}}
-    assert output_of(data_of({"id": "x", "usage": grounded})) == (10, None, None, None)
+    assert output_of(data_of({"id": "x", "model": "gemini-2.5-flash", "usage": grounded})) == (10, None, None, None)
+    voxtral = {"prompt_audio_seconds": 203, "prompt_tokens": 4, "completion_tokens": 635, "total_tokens": 3_264}
+    data = data_of({"id": "x", "model": "voxtral-mini-latest", "usage": voxtral})
+    assert (*output_of(data), data["audio_seconds"]) == (635, None, None, None, 203)
 
 
 def test_images_that_came_from_the_cache_in_a_number_that_nobody_says_are_no_dead_letter() -> None:
