@@ -38,7 +38,7 @@ def openai_tokens(usage: Mapping[str, Any], *, is_embeddings: bool = False, is_g
         "output_tokens": first(usage.get("completion_tokens"), usage.get("output_tokens")),
         "cached_tokens": first(read.get("cached_tokens"), *(beside.get(name) for name in CACHED)),
         "cache_write_tokens": first(
-            *(read.get("cache_write_tokens"), read.get("cache_creation_tokens")),
+            *(read.get(f"cache_{kind}") for kind in ("write_tokens", "creation_tokens", "creation_input_tokens")),
             beside.get("cache_creation_input_tokens"),
         ),
         CACHE_WRITE_1H: of_writes.get("ephemeral_1h_input_tokens") or None,
@@ -47,7 +47,10 @@ def openai_tokens(usage: Mapping[str, Any], *, is_embeddings: bool = False, is_g
         "reasoning_tokens": written.get("reasoning_tokens"),
         **{f"{modality}_output_tokens": written.get(f"{modality}_tokens") for modality in MODALITIES},
         WEB_SEARCHES: first(
-            (usage.get("server_tool_use") or {}).get("web_search_requests"), read.get("web_search_requests")
+            (usage.get("server_tool_use") or {}).get("web_search_requests"),
+            (usage.get("server_side_tool_usage_details") or {}).get("web_search_calls"),
+            read.get("web_search_requests"),
+            usage.get("num_search_queries"),
         ),
         AUDIO_SECONDS: first(usage.get("seconds"), usage.get("prompt_audio_seconds")),
     }

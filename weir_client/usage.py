@@ -25,6 +25,8 @@ RUNNING = ("queued", "in_progress")
 STATUSES = {"failed": "error", "cancelled": "cancelled"}
 """Of OpenAI's responses; any other that is over has completed."""
 Event = dict[str, Any]
+_FIRST_MILLISECONDS = 10**11
+"""So many seconds are the year 5138, and so many milliseconds 1973."""
 _SMALL_NUMBER = re.compile(r"(?:[A-Za-z]+[-_])?[0-9]{1,13}")
 """Ollama, and servers like it, number their responses at random below 999, and others by the second: two of them would
 be one event with two contents, of which one is billed.
@@ -79,7 +81,7 @@ def openai_usage(response: Any, *, account: str, source: str, time: datetime | N
         **tokens,
         WEB_SEARCHES: first(tokens[WEB_SEARCHES], searches),
     }
-    time = time or (datetime.fromtimestamp(created, UTC) if created and not is_part else None)
+    time = time or (_instant(created) if created and not is_part else None)
     call = {"account": account, "source": source, "time": time, **data}
     return _event(given, _unique_id(given), found, call, is_part=is_part)
 
@@ -143,6 +145,11 @@ def _event(
     if is_part and mark is not None:
         fields = {"usage_source": "partial", "request_id": mark, **fields, "response_id": _with_digest(mark, given)}
     return usage_event(**fields)
+
+
+def _instant(created: float) -> datetime:
+    """Of a Unix time in seconds, or in milliseconds, as some gateways write it."""
+    return datetime.fromtimestamp(created if created < _FIRST_MILLISECONDS else created / 1_000, UTC)
 
 
 def _is_open(answers: Sequence[Mapping[str, Any]] | None) -> bool:

@@ -151,6 +151,28 @@ def test_searches_of_the_web_are_reported() -> None:
     assert data["web_search_requests"] == 2
     litellm = {"prompt_tokens": 1, "completion_tokens": 1, "server_tool_use": {"web_search_requests": 2}}
     assert data_of({"id": "x", "usage": litellm})["web_search_requests"] == 2
+    for more in ({"server_side_tool_usage_details": {"web_search_calls": 4}}, {"num_search_queries": 4}):
+        grok_or_perplexity = {"prompt_tokens": 1, "completion_tokens": 1, **more}
+        assert data_of({"id": "x", "usage": grok_or_perplexity})["web_search_requests"] == 4
+
+
+def test_what_qwens_explicit_cache_takes_is_written_to_the_cache() -> None:
+    read = {"cached_tokens": 0, "cache_creation_input_tokens": 1_605, "cache_type": "ephemeral"}
+    usage = {"prompt_tokens": 1_700, "completion_tokens": 1, "prompt_tokens_details": read}
+    assert input_of(data_of({"id": "x", "usage": usage})) == (1_700, 0, 1_605, None, None)
+
+
+def test_a_time_in_milliseconds_is_that_time() -> None:
+    """As some gateways write `created`: the year 57,871 ended the call with an error."""
+    times = {
+        openai_usage({**given, "id": "x", "model": "m"}, account="a", source="s")["time"]
+        for given in (
+            {"created": 1_764_093_600},
+            {"created": 1_764_093_600_000},
+            {"created_at": 1_764_093_600.0},
+        )
+    }
+    assert times == {"2025-11-25T18:00:00Z"}
 
 
 def test_what_litellm_says_of_anthropics_cache_of_an_hour_is_read_too() -> None:
