@@ -81,10 +81,11 @@ class BandsConfig(BaseModel):
         return PriceAttribute.banded(name, of, self.bands, each_unit_once=bool(self.each_unit_once))
 
     def settled(self, stored: PriceAttribute | None) -> BandsConfig:
-        """With `each_unit_once` filled, of an attribute that was `stored` like that or (None) is new."""
+        """With `each_unit_once` filled. `stored`: how the attribute decided prices so far; None: it is new."""
         if self.each_unit_once is not None or isinstance(self.of, str):
             return self
-        return self.model_copy(update={EACH_UNIT_ONCE: stored is None or stored.each_unit_once})
+        adds_up = stored is not None and len(stored.of) > 1 and not stored.each_unit_once
+        return self.model_copy(update={EACH_UNIT_ONCE: not adds_up})
 
 
 def _kind(given: Any) -> str:

@@ -129,6 +129,7 @@ def test_an_attribute_that_decided_prices_keeps_its_sum_and_a_new_one_counts_eac
     assert settled([{"context": of}, {"other": of}], [{"context": of}]) == [{"context": of}, {"other": once}]
     assert settled([{"context": of}], [{"context": once}]) == [{"context": once}]
     assert settled([{"context": once}], [{"context": of}]) == [{"context": once}]
+    assert settled([{"context": of}], [{"context": {**of, "of": ["input_tokens"]}}]) == [{"context": once}]
     assert settled([{"context": {**once, "each_unit_once": False}}]) == [{"context": of}]
     assert settled(["region", CONTEXT]) == ["region", {"context": {**CONTEXT["context"], "of": ["input_tokens"]}}]
     assert restored([{"context": once}]) != restored([{"context": of}])
