@@ -89,7 +89,8 @@ def test_what_providers_count_comes_to_what_they_charge(database: str) -> None:
     }
     billed(database, stack, [(event, RECEIVED_AT) for event in events], **TERMS, unit_prices=unit_prices)
     charged: dict[str, Decimal] = {}
-    for row in listed(database, OF_THE_MONTH):
+    rows: list[dict[str, Any]] = [dict(row) for row in listed(database, OF_THE_MONTH)]
+    for row in rows:
         assert row["unpriced_quantity"] == 0 or row["meter"] in ("web_search_requests", *WHOLES), row
         charged[row["model"]] = charged.get(row["model"], Decimal(0)) + (row["amount"] or 0) * 1_000_000
     assert charged == {
