@@ -61,7 +61,8 @@ def openai_usage(response: Any, *, account: str, source: str, time: datetime | N
     transcriptions, or what `response.done` of realtime has. The last three do not name their `model`: give it.
 
     Raises ValueError for a chunk without usage, and for a response that is not over: each has the id of the one that
-    has the usage. A chunk with the usage so far is a partial report of its request, which the last one replaces.
+    has the usage. A chunk with the usage so far is a partial report of its request, which the last one replaces; it
+    raises ValueError, too, where the stream has no id but a small number, unless you give its `status`.
     """
     given = _plain(response)
     usage = given.get("usage") or {}
@@ -83,7 +84,13 @@ def openai_usage(response: Any, *, account: str, source: str, time: datetime | N
     }
     time = time or (_instant(created) if created and not is_part else None)
     call = {"account": account, "source": source, "time": time, **data}
-    return _event(given, _unique_id(given), found, call, is_part=is_part)
+    mark = _unique_id(given)
+    if is_part and mark != str(given.get("id")) and not {"status", "usage_source"} & data.keys():
+        raise ValueError(
+            f"{given.get('id')!r} is no id that all parts of this stream have: send the last chunk alone, or say of "
+            'one that the stream ended there (status="cancelled")'
+        )
+    return _event(given, mark, found, call, is_part=is_part)
 
 
 def anthropic_usage(response: Any, *, account: str, source: str, time: datetime | None = None, **data: Any) -> Event:

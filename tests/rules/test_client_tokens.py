@@ -254,6 +254,18 @@ def test_each_chunk_of_a_stream_that_has_the_usage_so_far_is_a_partial_report_of
     assert all(datetime.fromisoformat(event["time"]) > datetime(2026, 1, 1, tzinfo=UTC) for event in parts)
 
 
+@pytest.mark.parametrize("small", ["chatcmpl-42", "", None])
+def test_a_chunk_that_cannot_be_told_to_be_of_the_same_stream_as_the_last_one_is_refused(small: str | None) -> None:
+    """Both would be billed. A stream that was cut off is billed by the chunk of which that is said."""
+    usage = {"prompt_tokens": 10, "completion_tokens": 2}
+    chunk: dict[str, Any] = {"id": small, "object": "chat.completion.chunk", "model": "m", "usage": usage}
+    chunk |= {"choices": [{"finish_reason": None}]}
+    with pytest.raises(ValueError, match="send the last chunk alone"):
+        openai_usage(chunk, account="a", source="s")
+    data = openai_usage(chunk, account="a", source="s", status="cancelled")["data"]
+    assert (data["status"], data["output_tokens"]) == ("cancelled", 2)
+
+
 def test_an_old_completion_whose_stream_is_not_over_is_refused_without_usage() -> None:
     part = {"id": "cmpl-7c", "object": "text_completion", "model": "m", "choices": [{"finish_reason": None}]}
     with pytest.raises(ValueError, match="has no usage yet"):
