@@ -81,6 +81,7 @@ def openai_usage(response: Any, *, account: str, source: str, time: datetime | N
         "service_tier": first(given.get("service_tier"), usage.get("service_tier")),
         **tokens,
         WEB_SEARCHES: first(tokens[WEB_SEARCHES], searches),
+        "search_units": ((given.get("meta") or {}).get("billed_units") or {}).get("search_units"),
     }
     time = time or (_instant(created) if created and not is_part else None)
     call = {"account": account, "source": source, "time": time, **data}

@@ -297,12 +297,16 @@ def test_litellms_callback_reads_anthropics_own_messages_and_names_the_model_whe
     usage = {"input_tokens": 10, "output_tokens": 1, "cache_read_input_tokens": 60, "cache_creation_input_tokens": 30}
     callback({"model": "x"}, {"type": "message", "id": "msg_x", "model": "c", "usage": usage}, ended, ended)
     callback({"model": "gpt-image-1"}, {"usage": {"input_tokens": 1, "output_tokens": 2}}, ended, ended)
+    ranked = {"id": "9b1c", "results": [], "meta": {"billed_units": {"search_units": 2}}}
+    callback({"model": "cohere/rerank-v3.5"}, ranked, ended, ended)
+    assert sent.pop()["data"].items() >= {"model": "cohere/rerank-v3.5", "search_units": 2}.items()
     message, image = (event["data"] for event in sent)
     assert (message["model"], *input_of(message)) == ("c", 100, 60, 30, None, None)
     assert (image["model"], image["output_tokens"]) == ("gpt-image-1", 2)
 
 
 def test_no_shipped_contract_gives_another_meaning_to_what_is_reported_besides() -> None:
-    names = {"cache_write_1h_tokens", "web_search_requests", "audio_seconds", "service_tier", "speed", "inference_geo"}
+    names = {"cache_write_1h_tokens", "web_search_requests", "audio_seconds", "search_units"}
+    names |= {"service_tier", "speed", "inference_geo"}
     of_contract = shipped()["ai.inference.usage.v1"]["properties"]["data"]["properties"]
     assert not names & of_contract.keys()
