@@ -147,12 +147,15 @@ def _event(
 ) -> Event:
     """`found` of the response `given`, and what its sender says of the `call`, which counts where both say it.
 
-    `mark`: the response's id. A part of a stream is an event of its own, of the request that all parts are of.
+    `mark`: the response's id. A part of a stream is an event of its own, of the request that all parts are of. Where
+    nothing better comes, the stream was cut off there: it ranks below a whole answer, and below what is said to be cut
+    off.
     """
-    fields = {**found, **call, "model": call.get("model") or given["model"], "response_id": mark}
+    fields = {**found, "response_id": mark}
     if is_part and mark is not None:
-        fields = {"usage_source": "partial", "request_id": mark, **fields, "response_id": _with_digest(mark, given)}
-    return usage_event(**fields)
+        of_part = {"status": "cancelled", "usage_source": "partial", "request_id": mark}
+        fields |= {**of_part, "response_id": _with_digest(mark, given)}
+    return usage_event(**{**fields, **call, "model": call.get("model") or given["model"]})
 
 
 def _instant(created: float) -> datetime:

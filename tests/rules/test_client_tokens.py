@@ -249,6 +249,8 @@ def test_each_chunk_of_a_stream_that_has_the_usage_so_far_is_a_partial_report_of
     assert len({event["id"] for event in (*parts, last)}) == 4
     assert {event["data"]["request_id"] for event in (*parts, last)} == {"chatcmpl-7c"}
     assert [event["data"].get("usage_source") for event in (*parts, last)] == ["partial"] * 3 + [None]
+    # Completed ranks above cancelled, whoever counted: else a part would bill in place of what a cancelled stream took.
+    assert [event["data"]["status"] for event in (*parts, last)] == ["cancelled"] * 3 + ["completed"]
     assert last == whole
     # Of several partial reports the later one is better.
     assert all(datetime.fromisoformat(event["time"]) > datetime(2026, 1, 1, tzinfo=UTC) for event in parts)
@@ -279,7 +281,7 @@ def test_the_beginning_of_a_stream_of_anthropics_or_geminis_is_a_partial_report_
     chunk = gemini_usage({**VERTEX, "candidates": [{"content": {}}]}, account="a", source="s")
     last = gemini_usage(VERTEX, account="a", source="s")
     for first, second in ((part, whole), (chunk, last)):
-        assert first["data"]["usage_source"] == "partial"
+        assert (first["data"]["status"], first["data"]["usage_source"]) == ("cancelled", "partial")
         assert "usage_source" not in second["data"]
         assert first["id"] != second["id"]
         assert first["data"]["request_id"] == second["data"]["request_id"] == second["id"]
