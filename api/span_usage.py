@@ -61,7 +61,6 @@ CACHED = {
     "image_input_tokens": "gen_ai.usage.image.cache_read.input_tokens",
 }
 """What of a column is counted as cached, too: parts of one whole share no token."""
-INPUT_PARTS = ("cached_tokens", "cache_write_tokens", *CACHED)
 CACHED_BEFORE = {"audio_input_tokens": "gen_ai.usage.details.cache_audio_read_tokens"}
 """The same, by the names that instrumentations had before there were conventions."""
 ERROR_TYPE = "error.type"
@@ -138,7 +137,6 @@ def _event(span: SpanRecord, account_attribute: str) -> dict[str, Any]:
         whole, part = quantities[column], _quantity(attributes, names)
         if type(whole) is int and type(part) is int:
             quantities[column] = whole - part
-    _cap_modalities(quantities)
     if quantities["output_tokens"] is None and attributes.get(OPERATION) in EMBEDDINGS:
         quantities["output_tokens"] = 0
     status = "error" if attributes.get(ERROR_TYPE, "") != "" or span.is_error else "completed"
@@ -153,20 +151,6 @@ def _event(span: SpanRecord, account_attribute: str) -> dict[str, Any]:
         "data": {column: value for column, value in data.items() if value is not None},
     }
     return {member: value for member, value in event.items() if value is not None}
-
-
-def _cap_modalities(quantities: dict[str, Attribute | None]) -> None:
-    """Where nobody says what of images and audio was cached, as much of them was as the parts exceed the input by."""
-    parts = {column: found for column in INPUT_PARTS if type(found := quantities[column]) is int and found > 0}
-    whole = quantities["input_tokens"]
-    if type(whole) is not int or not CACHED.keys() & parts.keys():
-        return
-    beyond = sum(parts.values()) - whole
-    for column in ("image_input_tokens", "audio_input_tokens"):
-        cached = min(max(beyond, 0), parts.get(column, 0))
-        if cached:
-            quantities[column] = parts[column] - cached
-            beyond -= cached
 
 
 def _instant(nanos: int) -> str | None:

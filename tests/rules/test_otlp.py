@@ -357,24 +357,6 @@ def test_spans_with_tokens_of_an_operation_that_nobody_knows_are_counted_by_it()
     assert (found.spans, found.unknown) == ([], {"": 1, "rerank": 2})
 
 
-@pytest.mark.parametrize(
-    ("cached", "audio", "image", "expected"),
-    [
-        (640, 500, 100, (640, 360, 0)),
-        (100, 500, 100, (100, 500, 100)),
-        (1_000, 500, 0, (1_000, 0, 0)),
-        (1_001, 500, 0, (1_001, 0, 0)),
-    ],
-    ids=["more than the input", "all of it and no more", "all is cached", "the cache is beside the input: refused"],
-)
-def test_audio_that_was_cached_in_a_number_that_nobody_says_is_no_dead_letter(
-    cached: int, audio: int, image: int, expected: tuple[int, int, int]
-) -> None:
-    given = {"gen_ai.usage.input_tokens": 1_000, "gen_ai.usage.cache_read.input_tokens": cached}
-    found = data(CALL | given | {"gen_ai.usage.audio.input_tokens": audio, "gen_ai.usage.image.input_tokens": image})
-    assert (found["cached_tokens"], found["audio_input_tokens"], found["image_input_tokens"]) == expected
-
-
 def test_spans_of_openinference_are_counted_as_tokens_that_nobody_bills() -> None:
     """They have names of their own, and no operation: the answer was that all was well."""
     found = usage(PROTOBUF, request(span({"llm.token_count.prompt": 12, "llm.model_name": "m"})).SerializeToString())
