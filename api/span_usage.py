@@ -43,15 +43,15 @@ QUANTITIES = {
     for column, names in {
         "input_tokens": ("input_tokens", "prompt_tokens"),
         "output_tokens": ("output_tokens", "completion_tokens"),
-        "cached_tokens": ("cache_read.input_tokens", "cache_read_input_tokens"),
+        "cached_tokens": ("cache_read.input_tokens", "cache_read_input_tokens", "details.cache_read_tokens"),
         "cache_write_tokens": (
             *("cache_write.input_tokens", "cache_creation.input_tokens"),
-            *("cache_write_input_tokens", "cache_creation_input_tokens"),
+            *("cache_write_input_tokens", "cache_creation_input_tokens", "details.cache_write_tokens"),
         ),
-        "audio_input_tokens": ("audio.input_tokens",),
+        "audio_input_tokens": ("audio.input_tokens", "details.input_audio_tokens"),
         "image_input_tokens": ("image.input_tokens",),
         "reasoning_tokens": ("reasoning.output_tokens", "reasoning_tokens"),
-        "audio_output_tokens": ("audio.output_tokens",),
+        "audio_output_tokens": ("audio.output_tokens", "details.output_audio_tokens"),
         "image_output_tokens": ("image.output_tokens",),
     }.items()
 }
@@ -61,11 +61,17 @@ CACHED = {
     "image_input_tokens": "gen_ai.usage.image.cache_read.input_tokens",
 }
 """What of a column is counted as cached, too: parts of one whole share no token."""
+CACHED_BEFORE = {"audio_input_tokens": "gen_ai.usage.details.cache_audio_read_tokens"}
+"""The same, by the names that instrumentations had before there were conventions."""
 ERROR_TYPE = "error.type"
 SMALL_NUMBER = re.compile(r"(?:[A-Za-z]+[-_])?[0-9]{1,13}")
 """A response's id that others soon have, too: Ollama and servers like it number theirs at random below 999, and others
 by the second or the millisecond."""
-_NAMES = tuple(name for names in QUANTITIES.values() for name in names)
+_NAMES = (
+    *(name for names in QUANTITIES.values() for name in names),
+    *("llm.token_count.prompt", "llm.token_count.completion", "llm.token_count.total"),
+)
+"""What reports tokens: names that are read, and those of OpenInference, whose spans say no operation."""
 _INTEGER = re.compile(r"-?[0-9]{1,18}")
 
 
@@ -127,7 +133,8 @@ def _event(span: SpanRecord, account_attribute: str) -> dict[str, Any]:
     texts = {column: _text(attributes, names) for column, names in TEXTS.items()}
     quantities = {column: _quantity(attributes, names) for column, names in QUANTITIES.items()}
     for column, cached in CACHED.items():
-        whole, part = quantities[column], _quantity(attributes, (cached,))
+        names = (cached, CACHED_BEFORE[column]) if column in CACHED_BEFORE else (cached,)
+        whole, part = quantities[column], _quantity(attributes, names)
         if type(whole) is int and type(part) is int:
             quantities[column] = whole - part
     if quantities["output_tokens"] is None and attributes.get(OPERATION) in EMBEDDINGS:

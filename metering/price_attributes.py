@@ -9,6 +9,8 @@ from typing import Any
 
 ACCOUNT = "account."
 """How the name of a column of the account begins: `account.parent`, `account.tags.tier`."""
+EACH_UNIT_ONCE = "each_unit_once"
+"""In a stored attribute: whether its columns share no unit. Left out, each is added up as it is reported."""
 Bands = tuple[tuple[str, Decimal | None], ...]
 """Names and bounds, up to and including which a quantity is in a band, ascending; the last has none."""
 
@@ -18,18 +20,23 @@ class PriceAttribute:
     """A column of events, or of the account, by its name; or, where it has `bands`, which of them a quantity is in.
 
     The quantity is what the report that bills has in the columns `of`, added up. What it does not report is null, and
-    if all of them are null it is in no band.
+    if all of them are null it is in no band. `each_unit_once`: a column is left out that is part of another of them, by
+    the convention of the event (`metering.contracts.includes`).
     """
 
     name: str
     of: tuple[str, ...] = ()
     bands: Bands = ()
+    each_unit_once: bool = False
 
     @classmethod
-    def banded(cls, name: str, of: Iterable[str], bands: Mapping[str, Decimal | None]) -> PriceAttribute:
-        """With the columns, and the bands, in one order."""
+    def banded(
+        cls, name: str, of: Iterable[str], bands: Mapping[str, Decimal | None], *, each_unit_once: bool = False
+    ) -> PriceAttribute:
+        """With the columns, and the bands, in one order. A single column has each unit once."""
         ascending = sorted(bands.items(), key=lambda band: (band[1] is None, band[1] or Decimal(0), band[0]))
-        return cls(name, tuple(sorted(set(of))), tuple(ascending))
+        columns = tuple(sorted(set(of)))
+        return cls(name, columns, tuple(ascending), each_unit_once and len(columns) > 1)
 
     @property
     def is_of_account(self) -> bool:
@@ -42,7 +49,8 @@ class PriceAttribute:
         if not self.bands:
             return self.name
         bounds = {name: None if bound is None else f"{bound.normalize():f}" for name, bound in self.bands}
-        return {self.name: {"of": list(self.of), "bands": bounds}}
+        once = {EACH_UNIT_ONCE: True} if self.each_unit_once else {}
+        return {self.name: {"of": list(self.of), "bands": bounds, **once}}
 
     def has(self, value: str) -> bool:
         """Whether an event can have this value."""
@@ -66,7 +74,7 @@ def _banded(declared: Mapping[str, Any]) -> PriceAttribute:
     [(name, given)] = declared.items()
     of = [given["of"]] if isinstance(given["of"], str) else given["of"]
     bounds = {band: None if bound is None else Decimal(bound) for band, bound in given["bands"].items()}
-    return PriceAttribute.banded(name, of, bounds)
+    return PriceAttribute.banded(name, of, bounds, each_unit_once=bool(given.get(EACH_UNIT_ONCE)))
 
 
 def columns_of_bands(attributes: Iterable[PriceAttribute]) -> tuple[str, ...]:

@@ -8,7 +8,7 @@ from weir_client.async_client import AsyncClient
 from weir_client.client import Client
 from weir_client.courier import Delivery
 from weir_client.errors import NotFlushed, OutboxDamaged, OutboxError, OutboxFull
-from weir_client.usage import anthropic_usage, litellm_callback, openai_usage, usage_event
+from weir_client.usage import anthropic_usage, gemini_usage, litellm_callback, openai_usage, usage_event
 
 __all__ = [
     "AsyncClient",
@@ -19,6 +19,7 @@ __all__ = [
     "OutboxError",
     "OutboxFull",
     "anthropic_usage",
+    "gemini_usage",
     "litellm_callback",
     "openai_usage",
     "usage_event",

@@ -8,23 +8,25 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from hashlib import sha256
 from typing import Any, Protocol
 from uuid import uuid4
 
 from weir_client.encoding import rfc3339
+from weir_client.tokens import WEB_SEARCHES, anthropic_tokens, first, gemini_tokens, openai_tokens, snake
 
 TYPE = "ai.inference.usage.v1"
 CHUNKS = ("chat.completion.chunk", "text_completion.chunk")
+STREAMED = (*CHUNKS, "text_completion")
+"""What may be a part of a stream: old completions are called so, whole or in parts."""
 RUNNING = ("queued", "in_progress")
 STATUSES = {"failed": "error", "cancelled": "cancelled"}
 """Of OpenAI's responses; any other that is over has completed."""
-CACHED = ("prompt_cache_hit_tokens", "cached_tokens", "cache_read_input_tokens")
-"""What was read from the cache, where a compatible API does not report it as OpenAI does."""
-CACHE_WRITE_1H = "cache_write_1h_tokens"
 Event = dict[str, Any]
+_FIRST_MILLISECONDS = 10**11
+"""So many seconds are the year 5138, and so many milliseconds 1973."""
 _SMALL_NUMBER = re.compile(r"(?:[A-Za-z]+[-_])?[0-9]{1,13}")
 """Ollama, and servers like it, number their responses at random below 999, and others by the second: two of them would
 be one event with two contents, of which one is billed.
@@ -55,69 +57,69 @@ def usage_event(
 
 
 def openai_usage(response: Any, *, account: str, source: str, time: datetime | None = None, **data: Any) -> Event:
-    """Of a response of OpenAI's chat completions, responses or embeddings, or of a compatible API or gateway.
+    """Of a response of OpenAI's, or of a compatible API or gateway: chat completions, responses, embeddings, images,
+    transcriptions, or what `response.done` of realtime has. The last three do not name their `model`: give it.
 
-    What the cache gave or took is within the input of all of these. Of a stream give the last chunk alone, also where
-    each has the usage so far. Raises ValueError for a chunk without usage, and for a response that is not over: each
-    has the id of the one that has the usage.
+    Raises ValueError for a chunk without usage, and for a response that is not over: each has the id of the one that
+    has the usage. A chunk with the usage so far is a partial report of its request, which the last one replaces; it
+    raises ValueError, too, where the stream has no id but a small number, unless you give its `status`.
     """
     given = _plain(response)
     usage = given.get("usage") or {}
-    if not usage and (given.get("object") in CHUNKS or given.get("status") in RUNNING):
+    is_part = given.get("object") in STREAMED and _is_open(given.get("choices"))
+    if not usage and (is_part or given.get("object") in CHUNKS or given.get("status") in RUNNING):
         raise ValueError(
             f"{given.get('id')} has no usage yet: of a stream send the last chunk (OpenAI reports usage there with "
             'stream_options={"include_usage": True}), and of a background response the one that is over'
         )
-    read = usage.get("prompt_tokens_details") or usage.get("input_tokens_details") or {}
-    written = usage.get("completion_tokens_details") or usage.get("output_tokens_details") or {}
     created = given.get("created") or given.get("created_at")
-    time = time or (datetime.fromtimestamp(created, UTC) if created else None)
-    # DeepSeek, Moonshot and LiteLLM count these beside the details. Anthropic's own input does not include them.
-    beside = usage if "prompt_tokens" in usage else {}
-    tokens = {
-        "input_tokens": _first(usage.get("prompt_tokens"), usage.get("input_tokens")),
-        "output_tokens": _first(usage.get("completion_tokens"), usage.get("output_tokens")),
-        "cached_tokens": _first(read.get("cached_tokens"), *(beside.get(name) for name in CACHED)),
-        "cache_write_tokens": _first(
-            *(read.get("cache_write_tokens"), read.get("cache_creation_tokens")),
-            beside.get("cache_creation_input_tokens"),
-        ),
-        "audio_input_tokens": read.get("audio_tokens"),
-        "reasoning_tokens": written.get("reasoning_tokens"),
-        "audio_output_tokens": written.get("audio_tokens"),
-        "image_output_tokens": written.get("image_tokens"),
+    is_gemini = "gemini" in str(data.get("model") or given.get("model")).lower()
+    tokens = openai_tokens(usage, is_embeddings=given.get("object") == "list", is_gemini=is_gemini)
+    searches = ((given.get("tool_usage") or {}).get("web_search") or {}).get("num_requests")
+    found = {
+        "status": STATUSES.get(given.get("status") or "", "completed"),
+        "service_tier": first(given.get("service_tier"), usage.get("service_tier")),
+        **tokens,
+        WEB_SEARCHES: first(tokens[WEB_SEARCHES], searches),
+        "search_units": ((given.get("meta") or {}).get("billed_units") or {}).get("search_units"),
     }
-    if usage and given.get("object") == "list" and tokens["output_tokens"] is None:
-        tokens["output_tokens"] = 0  # embeddings have none, and that is no missing report
-    return usage_event(
-        account=account,
-        source=source,
-        model=given["model"],
-        response_id=_unique_id(given),
-        time=time,
-        **{"status": STATUSES.get(given.get("status") or "", "completed"), **tokens, **data},
-    )
+    time = time or (_instant(created) if created and not is_part else None)
+    call = {"account": account, "source": source, "time": time, **data}
+    mark = _unique_id(given)
+    if is_part and mark != str(given.get("id")) and not {"status", "usage_source"} & data.keys():
+        raise ValueError(
+            f"{given.get('id')!r} is no id that all parts of this stream have: send the last chunk alone, or say of "
+            'one that the stream ended there (status="cancelled")'
+        )
+    return _event(given, mark, found, call, is_part=is_part)
 
 
 def anthropic_usage(response: Any, *, account: str, source: str, time: datetime | None = None, **data: Any) -> Event:
     """Of a message of Anthropic, whose input does not include what was read from the cache or written to it.
 
-    What was written for an hour costs more. It is CACHE_WRITE_1H, which Weir reads where a contract declares that.
+    A message whose stream is not over (it has no `stop_reason`) is a partial report, which the whole one replaces.
     """
     given = _plain(response)
     usage = given["usage"]
-    cached, cache_write = (usage.get(f"cache_{name}_input_tokens") or 0 for name in ("read", "creation"))
-    of_writes = usage.get("cache_creation") or {}
-    tokens = {
-        "input_tokens": usage["input_tokens"] + cached + cache_write,
-        "output_tokens": usage["output_tokens"],
-        "cached_tokens": cached,
-        "cache_write_tokens": cache_write,
-        CACHE_WRITE_1H: of_writes.get("ephemeral_1h_input_tokens") or None,
-    }
-    return usage_event(
-        account=account, source=source, model=given["model"], response_id=given["id"], time=time, **{**tokens, **data}
-    )
+    found = {name: usage.get(name) for name in ("service_tier", "speed", "inference_geo")} | anthropic_tokens(usage)
+    is_part = "stop_reason" in given and given["stop_reason"] is None
+    call = {"account": account, "source": source, "time": time, **data}
+    return _event(given, given["id"], found, call, is_part=is_part)
+
+
+def gemini_usage(response: Any, *, account: str, source: str, time: datetime | None = None, **data: Any) -> Event:
+    """Of a response of Gemini's `generateContent`, by its SDK or as JSON, from Google's API or Vertex.
+
+    A chunk of a stream before the last (it has no `finish_reason`) is a partial report, which the last one replaces.
+    """
+    given = snake(_plain(response))
+    usage = given.get("usage_metadata") or {}
+    candidates = given.get("candidates") or ()
+    searched = any((candidate.get("grounding_metadata") or {}).get("web_search_queries") for candidate in candidates)
+    found = {"service_tier": usage.get("traffic_type"), **gemini_tokens(usage, bills_tool_input=not searched)}
+    call = {"account": account, "source": source, "time": time, **data}
+    named = {**given, "model": given.get("model_version")}
+    return _event(named, given.get("response_id"), found, call, is_part=_is_open(candidates))
 
 
 def litellm_callback(
@@ -132,23 +134,49 @@ def litellm_callback(
         whole = kwargs.get("complete_streaming_response") or kwargs.get("async_complete_streaming_response")
         if kwargs.get("stream") and whole is None:
             return
-        client.send(openai_usage(whole or response, account=account(kwargs), source=source, time=ended))
+        given = _plain(whole or response)
+        usage_of = anthropic_usage if given.get("type") == "message" else openai_usage
+        model = given.get("model") or kwargs.get("model")
+        client.send(usage_of(given, account=account(kwargs), source=source, time=ended, model=model))
 
     return on_success
 
 
+def _event(
+    given: Mapping[str, Any], mark: str | None, found: Mapping[str, Any], call: Mapping[str, Any], *, is_part: bool
+) -> Event:
+    """`found` of the response `given`, and what its sender says of the `call`, which counts where both say it.
+
+    `mark`: the response's id. A part of a stream is an event of its own, of the request that all parts are of. Where
+    nothing better comes, the stream was cut off there: it ranks below a whole answer, and below what is said to be cut
+    off.
+    """
+    fields = {**found, "response_id": mark}
+    if is_part and mark is not None:
+        of_part = {"status": "cancelled", "usage_source": "partial", "request_id": mark}
+        fields |= {**of_part, "response_id": _with_digest(mark, given)}
+    return usage_event(**{**fields, **call, "model": call.get("model") or given["model"]})
+
+
+def _instant(created: float) -> datetime:
+    """Of a Unix time in seconds, or in milliseconds, as some gateways write it."""
+    return datetime.fromtimestamp(created if created < _FIRST_MILLISECONDS else created / 1_000, UTC)
+
+
+def _is_open(answers: Sequence[Mapping[str, Any]] | None) -> bool:
+    """Whether there are some, and none of them has ended."""
+    return bool(answers) and all(answer.get("finish_reason") is None for answer in answers or ())
+
+
 def _unique_id(response: Mapping[str, Any]) -> str | None:
     """The response's id, by which no other response is called; None where it has none."""
-    given = str(_first(response.get("id"), ""))
-    if not _SMALL_NUMBER.fullmatch(given):
-        return given or None
+    given = str(first(response.get("id"), ""))
+    return _with_digest(given, response) if _SMALL_NUMBER.fullmatch(given) else given or None
+
+
+def _with_digest(mark: str, response: Mapping[str, Any]) -> str:
     whole = json.dumps(response, sort_keys=True, default=str).encode()
-    return f"{given}-{sha256(whole).hexdigest()[:24]}"
-
-
-def _first(*values: Any) -> Any:
-    """The first that is reported; 0 is."""
-    return next((value for value in values if value is not None), None)
+    return f"{mark}-{sha256(whole).hexdigest()[:24]}"
 
 
 def _plain(response: Any) -> Mapping[str, Any]:

@@ -13,10 +13,11 @@ from jobs.runtime.config import JobConfig
 from jobs.runtime.effective_rules import History
 from jobs.settings.dimensions import of_accounts
 from jobs.settings.names import Name
+from jobs.settings.price_attributes import settled_attributes
 from jobs.settings.stored_meters import conditions_stored, stored
 from metering.limits import MAX_NAME_BYTES
 from metering.meters import DEFAULT, DETAILS, Meter, columns_of, conditions_of
-from metering.price_attributes import columns_of_accounts, columns_of_bands, texts_of_events
+from metering.price_attributes import columns_of_accounts, columns_of_bands, restored, texts_of_events
 
 Seconds = Annotated[int, Field(ge=1, le=86_400)]
 
@@ -76,8 +77,9 @@ class JoinsConfig(JobConfig):
     def settled(self, history: History, *, is_new: bool, has_details: bool = True) -> JoinsConfig:
         """The configuration with its open settings filled: by the rules of usage so far, or by defaults if `is_new`.
 
-        These are: whether the best report bills, which requests the default meter counts, and whether parts of tokens
-        are metered by default: in a new installation if the journal `has_details`.
+        These are: whether the best report bills, which requests the default meter counts, whether parts of tokens are
+        metered by default (in a new installation if the journal `has_details`), and whether bands of several columns
+        count each unit once.
         """
         rules = history[-1].rules if history else {}
         meters_details = (is_new and has_details) or {part.name for part in DETAILS} <= set(rules.get("meters") or {})
@@ -86,7 +88,9 @@ class JoinsConfig(JobConfig):
         if ranks is None:
             ranks = is_new or bool(rules.get("best_report_bills"))
         meters = self.settled_meters(bills_failures=not counts_some, has_details=meters_details)
-        return self.model_copy(update={"best_report_bills": ranks, "meters": meters})
+        attributes = settled_attributes(self.price_attributes, restored(rules.get("price_attributes")))
+        update = {"best_report_bills": ranks, "meters": meters, "price_attributes": attributes}
+        return self.model_copy(update=update)
 
     @property
     def rejoin_within(self) -> timedelta:

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from jobs.joins.aliases import aliased
-from jobs.joins.attribute_values import value_of
+from jobs.joins.attribute_values import conventions_of, value_of
 from jobs.joins.catalog_versions import AT, CONTRACT, PRICE_KEY, Versions
 from jobs.joins.containment import LISTED, billed_once
 from jobs.joins.credits import CREDITS, UNCOUNTED, counted, credited
@@ -84,10 +84,11 @@ def prices_of(
     known = prices.priced_models
     if not known:
         return prices.as_of(metered, seen_from).select(LISTED)
+    conventions = conventions_of(outcomes, attributes)
     # Conditions use few of millions of values: all others count as missing.
     priced_by = {
         attribute.name: pl.when(value.is_in(list(known.values[attribute.name]))).then(value)
-        for attribute, value in zip(attributes, map(value_of, attributes), strict=True)
+        for attribute, value in ((attribute, value_of(attribute, conventions)) for attribute in attributes)
         if attribute.name in known.values
     }
     of_rows = outcomes.select(

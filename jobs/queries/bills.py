@@ -82,7 +82,7 @@ _LINES = """
     ), ranked AS (
         SELECT *, steps - sum(share) OVER of_plan AS rest, row_number() OVER (
                    PARTITION BY account, plan, currency, meter
-                   ORDER BY steps * quantity - share * total DESC, model, price_version
+                   ORDER BY steps * quantity - share * total DESC, model COLLATE "C", price_version
                ) AS place
         FROM shared WINDOW of_plan AS (PARTITION BY account, plan, currency, meter)
     ), included AS (

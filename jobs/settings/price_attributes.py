@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal
 from typing import Annotated, Any
 
@@ -22,7 +22,7 @@ from jobs.settings.dimensions import Dimension
 from jobs.settings.names import as_written
 from jobs.settings.outcome_columns import OF_OUTCOMES, OUTCOME_TEXTS
 from metering.meters import LARGEST_QUANTITY, QUANTITY_DECIMALS
-from metering.price_attributes import PriceAttribute
+from metering.price_attributes import EACH_UNIT_ONCE, PriceAttribute
 
 MAX_ATTRIBUTES = 8
 MAX_BANDS = 20
@@ -52,6 +52,15 @@ class BandsConfig(BaseModel):
         description="Up to which quantity, included, each band goes; null for the one above all others.",
     )
 
+    each_unit_once: bool | None = Field(
+        default=None,
+        exclude_if=lambda given: given is None,
+        description="Whether a column of the list is left out that is part of another one of it, by the convention of "
+        "the event: cached tokens of OpenAI are input tokens, and Anthropic's are beside them. Left out, an attribute "
+        "that decided prices before this setting existed adds up all columns, as it did, and any other counts each "
+        "unit once. It holds for what is decided after it is changed.",
+    )
+
     @field_validator("bands")
     @classmethod
     def _cover_each_quantity_once(cls, bands: dict[str, Decimal | None]) -> dict[str, Decimal | None]:
@@ -68,7 +77,15 @@ class BandsConfig(BaseModel):
 
     def attribute(self, name: str) -> PriceAttribute:
         """As the applications use it."""
-        return PriceAttribute.banded(name, [self.of] if isinstance(self.of, str) else self.of, self.bands)
+        of = [self.of] if isinstance(self.of, str) else self.of
+        return PriceAttribute.banded(name, of, self.bands, each_unit_once=bool(self.each_unit_once))
+
+    def settled(self, stored: PriceAttribute | None) -> BandsConfig:
+        """With `each_unit_once` filled. `stored`: how the attribute decided prices so far; None: it is new."""
+        if self.each_unit_once is not None or isinstance(self.of, str):
+            return self
+        adds_up = stored is not None and len(stored.of) > 1 and not stored.each_unit_once
+        return self.model_copy(update={EACH_UNIT_ONCE: not adds_up})
 
 
 def _kind(given: Any) -> str:
@@ -89,6 +106,15 @@ def attributes_of(listed: Sequence[str | Mapping[str, BandsConfig]]) -> tuple[Pr
         else:
             found += [bands.attribute(name) for name, bands in stored.items()]
     return tuple(found)
+
+
+def settled_attributes(listed: PriceAttributes, stored: Iterable[PriceAttribute]) -> PriceAttributes:
+    """A configuration's attributes, settled by those that decided prices so far."""
+    known = {attribute.name: attribute for attribute in stored}
+    return tuple(
+        given if isinstance(given, str) else {name: bands.settled(known.get(name)) for name, bands in given.items()}
+        for given in listed
+    )
 
 
 def refuse_unfit_attributes(attributes: Sequence[PriceAttribute]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, date, datetime, timedelta
@@ -227,6 +228,22 @@ def test_the_last_millionths_of_what_is_included_go_by_the_largest_remainder(boo
         ("included", Decimal("0.000001")),
         (None, Decimal("0.000001")),
     ]
+
+
+def test_of_equal_remainders_the_first_model_by_its_bytes_has_the_last_millionth(books: Books) -> None:
+    """Else a bill would differ in a database of another collation, such as one that a backup is restored into."""
+    account(books)
+    costs(books, included={"input_tokens": "0.000001"})
+    books.end(OCTOBER)
+    for model in ("a", "B"):
+        books.use(Decimal("0.000001"), price=PRICES["basic"], account="a", model=model)
+    assert [line[2:4] for line in bill(books)] == [("included", Decimal("0.000001")), (None, Decimal("0.000001"))]
+    # This server may know no collation but that of bytes: its plan says by which one it sorts.
+    given = {"month": OCTOBER, "accounts": None, **{name: [] for name in bills._INCLUDED}}
+    with psycopg.connect(books.database) as database:
+        plan = database.execute(f"EXPLAIN (VERBOSE, COSTS OFF) {bills._LINES}", given).fetchall()
+    (of_remainders,) = (line for (line,) in plan if "Sort Key" in line and " DESC, " in line)
+    assert re.search(r'\bmodel\S* COLLATE "C"', of_remainders)
 
 
 def test_a_plan_includes_no_more_than_what_negative_values_leave(books: Books) -> None:

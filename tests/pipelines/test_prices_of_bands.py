@@ -73,6 +73,20 @@ def test_bands_use_input_plus_cache_where_a_provider_counts_them_apart(database:
     assert found["output_tokens"] == (10, 1, 0), "what reports no input is in no band"
 
 
+def test_one_list_of_columns_is_right_for_sources_of_both_conventions(database: str) -> None:
+    both = context("200000", "input_tokens", "cached_tokens")
+    stack = Stack(METERS, price_attributes=(both,), conventions=({"source": "anthropic/*", "includes": {}},))
+    said = {"input_tokens": 150_000, "cached_tokens": 120_000}
+    (first, received_at), (second, _) = (event(name, "large", said) for name in ("r1", "r2"))
+    events = [(first, received_at), (second.replace(b"gateway/1", b"anthropic/1"), received_at)]
+    base = prices("large", cached_tokens="0.001", input_tokens="0.01", requests="0")
+    high = prices(of("large", **LONG), cached_tokens="0.002", input_tokens="0.02")
+    billed(database, stack, events, **TERMS, unit_prices=base | high)
+    found = by_meter(listed(database, OF_THE_MONTH))
+    assert found["input_tokens"] == (300_000, Decimal(300) + Decimal(3000), 0)
+    assert found["cached_tokens"] == (240_000, Decimal(120) + Decimal(240), 0)
+
+
 OUTPUT = {"output_tokens": {"unit": "token", "sum": "output_tokens"}}
 
 

@@ -171,6 +171,22 @@ def test_a_cached_token_of_audio_is_counted_as_cached_alone() -> None:
     assert found.items() >= {"cached_tokens": 700, "audio_input_tokens": 300, "image_input_tokens": 10}.items()
 
 
+def test_audio_of_pydantic_ai_is_audio_and_what_of_it_was_cached_is_cached() -> None:
+    """As its releases name it: `RequestUsage.opentelemetry_attributes`."""
+    found = data(
+        CALL
+        | {
+            "gen_ai.usage.details.cache_read_tokens": 700,
+            "gen_ai.usage.details.cache_write_tokens": 50,
+            "gen_ai.usage.details.input_audio_tokens": 500,
+            "gen_ai.usage.details.cache_audio_read_tokens": 200,
+            "gen_ai.usage.details.output_audio_tokens": 40,
+        }
+    )
+    expected = {"cached_tokens": 700, "cache_write_tokens": 50, "audio_input_tokens": 300, "audio_output_tokens": 40}
+    assert found.items() >= expected.items()
+
+
 @pytest.mark.parametrize(
     ("more", "changes"),
     [({"error.type": "timeout"}, {}), ({}, {"status": {"code": 2}})],
@@ -339,6 +355,12 @@ def test_spans_with_tokens_of_an_operation_that_nobody_knows_are_counted_by_it()
     found = usage(PROTOBUF, request(*spans, *summaries).SerializeToString())
     assert found == usage(JSON, as_json(request(*spans, *summaries)))
     assert (found.spans, found.unknown) == ([], {"": 1, "rerank": 2})
+
+
+def test_spans_of_openinference_are_counted_as_tokens_that_nobody_bills() -> None:
+    """They have names of their own, and no operation: the answer was that all was well."""
+    found = usage(PROTOBUF, request(span({"llm.token_count.prompt": 12, "llm.model_name": "m"})).SerializeToString())
+    assert (found.spans, found.unknown) == ([], {"": 1})
 
 
 def test_a_request_above_a_limit_is_not_read() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from decimal import Decimal
 from typing import Any
 
@@ -14,10 +15,12 @@ from pydantic import ValidationError
 
 from catalog.file import parse_catalog
 from jobs.ingestion.config import IngestionConfig
-from jobs.joins.attribute_values import value_of
+from jobs.joins.attribute_values import conventions_of, value_of
 from jobs.joins.config import JoinsConfig
-from jobs.joins.memory import REPORTED, quantity_of
+from jobs.joins.memory import INCLUDED, REPORTED, quantity_of
+from jobs.runtime.effective_rules import EffectiveRules
 from jobs.runtime.errors import Refused
+from metering.contracts.includes import includes_of, text_of, wholes_of
 from metering.meters import LARGEST_QUANTITY
 from metering.price_attributes import PriceAttribute, restored
 
@@ -35,7 +38,8 @@ def attributes(draw: st.DrawFn) -> PriceAttribute:
     bounds = draw(st.lists(quantities, min_size=1, max_size=4, unique=True))
     bands = dict(zip(draw(st.permutations(["low", "middle", "high", "x"])), bounds, strict=False))
     of = draw(st.lists(st.sampled_from(COLUMNS), min_size=1, max_size=3, unique=True))
-    return PriceAttribute.banded("context", of, {**bands, "above": None})
+    once = draw(st.booleans())
+    return PriceAttribute.banded("context", of, {**bands, "above": None}, each_unit_once=once)
 
 
 @given(attribute=attributes(), data=st.data())
@@ -65,6 +69,70 @@ def test_oracle_a_quantity_is_in_the_lowest_band_that_includes_it(
     assert [attribute.band_of(value) for value in single if value is None or value >= 0] == [
         name for value, name in zip(single, found, strict=False) if value is None or value >= 0
     ]
+
+
+AS_OPENAI = text_of(includes_of({"input_tokens": ["cached_tokens", "cache_write_tokens"]}))
+AS_ANTHROPIC = text_of(includes_of({"output_tokens": ["reasoning_tokens"]}))
+CHAIN = text_of(includes_of({"input_tokens": ["cached_tokens"], "cached_tokens": ["cache_write_tokens"]}))
+
+
+@given(attribute=attributes(), data=st.data())
+def test_oracle_a_column_that_is_part_of_another_is_counted_once_by_the_convention_of_its_event(
+    attribute: PriceAttribute, data: st.DataObject
+) -> None:
+    once = replace(attribute, each_unit_once=True)
+    said = st.none() | st.integers(0, 300_000).map(Decimal)
+    one = st.fixed_dictionaries(
+        {**dict.fromkeys(COLUMNS, said), "of": st.sampled_from([None, AS_OPENAI, AS_ANTHROPIC, CHAIN])}
+    )
+    rows = data.draw(st.lists(one, min_size=1, max_size=8))
+    frame = pl.DataFrame(
+        [{**{quantity_of(name): row[name] for name in COLUMNS}, INCLUDED: row["of"]} for row in rows],
+        schema={**dict.fromkeys(map(quantity_of, COLUMNS), REPORTED), INCLUDED: pl.String()},
+    )
+
+    def quantity(row: dict[str, Any]) -> Decimal | None:
+        reported = {name: row[name] for name in attribute.of if row[name] is not None}
+        of_others = {name for name in reported if row["of"] and set(wholes_of(row["of"], name)) & reported.keys()}
+        return sum((reported[name] for name in reported.keys() - of_others), Decimal(0)) if reported else None
+
+    found = frame.select(value_of(once, conventions_of(frame, [once]))).to_series().to_list()
+    assert found == [attribute.band_of(quantity(row)) for row in rows]
+
+
+def test_one_attribute_of_anthropics_columns_has_an_openai_request_of_150_000_tokens_below_200_000() -> None:
+    """As the guide lists the columns. 120,000 of them came from the cache, and were counted twice."""
+    given = {"of": [*COLUMNS], "bands": {"up_to_200k": 200_000, "above_200k": None}}
+    config = JoinsConfig.model_validate({"price_attributes": [{"context": given}]}).settled((), is_new=True)
+    frame = pl.DataFrame(
+        {"input_tokens": [150_000] * 2, "cached_tokens": [120_000] * 2, "cache_write_tokens": [0] * 2},
+        schema=dict.fromkeys(COLUMNS, REPORTED),
+    ).rename(quantity_of)
+    frame = frame.with_columns(pl.Series(INCLUDED, [AS_OPENAI, AS_ANTHROPIC]))
+    (context,) = config.attributes
+    bands = frame.select(value_of(context, conventions_of(frame, config.attributes))).to_series().to_list()
+    assert bands == ["up_to_200k", "above_200k"]
+
+
+def test_an_attribute_that_decided_prices_keeps_its_sum_and_a_new_one_counts_each_unit_once() -> None:
+    """Until somebody sets it: what was decided is recomputed by what is stored with it."""
+    of = {"of": ["cached_tokens", "input_tokens"], "bands": {"low": "1", "high": None}}
+
+    def settled(listed: list[Any], *rules: Any) -> list[Any]:
+        history = tuple(EffectiveRules(1, {"meters": {}, "price_attributes": stored}) for stored in rules)
+        config = JoinsConfig.model_validate({"price_attributes": listed})
+        found: list[Any] = config.settled(history, is_new=not history).deciding["price_attributes"]
+        return found
+
+    once = {**of, "each_unit_once": True}
+    assert settled([{"context": of}]) == [{"context": once}]
+    assert settled([{"context": of}, {"other": of}], [{"context": of}]) == [{"context": of}, {"other": once}]
+    assert settled([{"context": of}], [{"context": once}]) == [{"context": once}]
+    assert settled([{"context": once}], [{"context": of}]) == [{"context": once}]
+    assert settled([{"context": of}], [{"context": {**of, "of": ["input_tokens"]}}]) == [{"context": once}]
+    assert settled([{"context": {**once, "each_unit_once": False}}]) == [{"context": of}]
+    assert settled(["region", CONTEXT]) == ["region", {"context": {**CONTEXT["context"], "of": ["input_tokens"]}}]
+    assert restored([{"context": once}]) != restored([{"context": of}])
 
 
 @given(attribute=attributes())

@@ -1,0 +1,173 @@
+"""What providers count of a call → the quantities of Weir's contract, of which no two parts share a token.
+
+A quantity that no shipped contract has, such as CACHE_WRITE_1H, is read where a contract declares its column.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+CACHED = ("prompt_cache_hit_tokens", "cached_tokens", "cache_read_input_tokens")
+"""What was read from the cache, where a compatible API does not report it as OpenAI does."""
+CACHE_WRITE_1H, CACHE_WRITE_12H = "cache_write_1h_tokens", "cache_write_12h_tokens"
+"""Parts of what was written to the cache: what stays for longer costs more."""
+WEB_SEARCHES, AUDIO_SECONDS = "web_search_requests", "audio_seconds"
+MODALITIES = ("image", "audio")
+Tokens = dict[str, Any]
+"""Quantity → its number; None: not reported."""
+_CAPITAL = re.compile(r"(?<!^)(?=[A-Z])")
+
+
+def openai_tokens(usage: Mapping[str, Any], *, is_embeddings: bool = False, is_gemini: bool = False) -> Tokens:
+    """Of the `usage` of OpenAI, or of a compatible API or gateway, whose input includes what the cache gave or took.
+
+    `is_gemini`: the total of all tokens has thoughts, unless there are details of the output.
+    """
+    read, written = (_details(usage, *names) for names in (("prompt", "input"), ("completion", "output")))
+    # DeepSeek, Moonshot and LiteLLM count these beside the details. Anthropic's own input does not include them.
+    beside = usage if "prompt_tokens" in usage else {}
+    of_writes = read.get("cache_creation_token_details") or {}
+    of_retention = read.get("cache_write_tokens_details") or {}
+    taken = first(usage.get("prompt_tokens"), usage.get("input_tokens"))
+    if is_embeddings:
+        taken = first(taken, usage.get("total_tokens"))  # Voyage and Jina report nothing else
+    tokens = {
+        "input_tokens": taken,
+        "output_tokens": first(usage.get("completion_tokens"), usage.get("output_tokens")),
+        "cached_tokens": first(read.get("cached_tokens"), *(beside.get(name) for name in CACHED)),
+        "cache_write_tokens": first(
+            *(read.get(f"cache_{kind}") for kind in ("write_tokens", "creation_tokens", "creation_input_tokens")),
+            beside.get("cache_creation_input_tokens"),
+        ),
+        CACHE_WRITE_1H: of_writes.get("ephemeral_1h_input_tokens") or None,
+        CACHE_WRITE_12H: of_retention.get("ttl_12h_tokens") or of_writes.get("ephemeral_12h_input_tokens") or None,
+        **{f"{modality}_input_tokens": read.get(f"{modality}_tokens") for modality in MODALITIES},
+        "reasoning_tokens": written.get("reasoning_tokens"),
+        **{f"{modality}_output_tokens": written.get(f"{modality}_tokens") for modality in MODALITIES},
+        WEB_SEARCHES: first(
+            (usage.get("server_tool_use") or {}).get("web_search_requests"),
+            (usage.get("server_side_tool_usage_details") or {}).get("web_search_calls"),
+            read.get("web_search_requests"),
+            usage.get("num_search_queries"),
+        ),
+        AUDIO_SECONDS: first(usage.get("seconds"), usage.get("prompt_audio_seconds")),
+    }
+    if is_embeddings and usage and tokens["output_tokens"] is None:
+        tokens["output_tokens"] = 0  # embeddings have none, and that is no missing report
+    tokens = _disjoint(tokens, read.get("cached_tokens_details") or {})
+    return _with_thoughts(tokens, usage.get("total_tokens"), is_only_in_total=is_gemini and not written)
+
+
+def anthropic_tokens(usage: Mapping[str, Any]) -> Tokens:
+    """Of the `usage` of Anthropic, whose input does not include what was read from the cache or written to it.
+
+    Compactions of the context are billed, too, and only listed.
+    """
+    compactions = (part for part in usage.get("iterations") or () if part.get("type") == "compaction")
+    every = [usage, *compactions]
+    cached, cache_write = (_sum(every, f"cache_{name}_input_tokens") for name in ("read", "creation"))
+    of_writes = [part.get("cache_creation") or {} for part in every]
+    return {
+        "input_tokens": _sum(every, "input_tokens") + cached + cache_write,
+        "output_tokens": _sum(every, "output_tokens"),
+        "cached_tokens": cached,
+        "cache_write_tokens": cache_write,
+        CACHE_WRITE_1H: _sum(of_writes, "ephemeral_1h_input_tokens") or None,
+        "reasoning_tokens": (usage.get("output_tokens_details") or {}).get("thinking_tokens"),
+        WEB_SEARCHES: (usage.get("server_tool_use") or {}).get("web_search_requests"),
+    }
+
+
+def gemini_tokens(usage: Mapping[str, Any], *, bills_tool_input: bool = True) -> Tokens:
+    """Of the usage metadata of Gemini, in snake case, which counts thoughts beside the output.
+
+    What tools give the model is input beside the prompt. Where Google's own search gave it, it costs nothing:
+    `bills_tool_input` False.
+    """
+    tools = usage.get("tool_use_prompt_token_count") if bills_tool_input else None
+    thoughts = usage.get("thoughts_token_count")
+    written = first(usage.get("candidates_token_count"), usage.get("response_token_count"))
+    read = [
+        *(usage.get("prompt_tokens_details") or ()),
+        *((tools and usage.get("tool_use_prompt_tokens_details")) or ()),
+    ]
+    produced = first(usage.get("candidates_tokens_details"), usage.get("response_tokens_details")) or ()
+    cached = usage.get("cache_tokens_details") or ()
+    tokens = {
+        "input_tokens": _total(usage.get("prompt_token_count"), tools),
+        "output_tokens": _total(written, thoughts),
+        "cached_tokens": usage.get("cached_content_token_count"),
+        **{f"{modality}_input_tokens": _of_modality(read, modality) for modality in MODALITIES},
+        "reasoning_tokens": thoughts,
+        **{f"{modality}_output_tokens": _of_modality(produced, modality) for modality in MODALITIES},
+    }
+    return _disjoint(tokens, {f"{modality}_tokens": _of_modality(cached, modality) for modality in MODALITIES})
+
+
+def snake(document: Any) -> Any:
+    """A JSON document with its names as Python's: `promptTokenCount` is `prompt_token_count`."""
+    if isinstance(document, Mapping):
+        return {_CAPITAL.sub("_", name).lower(): snake(value) for name, value in document.items()}
+    return [snake(value) for value in document] if isinstance(document, list) else document
+
+
+def first(*values: Any) -> Any:
+    """The first that is reported; 0 is."""
+    return next((value for value in values if value is not None), None)
+
+
+def _details(usage: Mapping[str, Any], *sides: str) -> Mapping[str, Any]:
+    """Of one side of a call. Realtime's and transcriptions' own are of `token`, not of `tokens`."""
+    names = [f"{side}_{tokens}_details" for side in sides for tokens in ("tokens", "token")]
+    return next((usage[name] for name in names if usage.get(name)), {})
+
+
+def _disjoint(tokens: Tokens, cached: Mapping[str, Any]) -> Tokens:
+    """Each token of the input in one part: those of a modality that came from the cache are cached tokens.
+
+    Where nobody says which of them did, these are as many as the parts are more than the whole.
+    """
+    found = dict(tokens)
+    for modality in MODALITIES:
+        name = f"{modality}_input_tokens"
+        if found[name]:
+            found[name] = max(found[name] - (cached.get(f"{modality}_tokens") or 0), 0)
+    if found["input_tokens"] is None:
+        return found
+    parts = ("cached_tokens", "cache_write_tokens", *(f"{modality}_input_tokens" for modality in MODALITIES))
+    beyond = sum(found.get(name) or 0 for name in parts) - found["input_tokens"]
+    for name in (f"{modality}_input_tokens" for modality in MODALITIES):
+        if beyond > 0 and found[name]:
+            both = min(found[name], beyond)
+            found[name], beyond = found[name] - both, beyond - both
+    return found
+
+
+def _with_thoughts(tokens: Tokens, total: int | None, *, is_only_in_total: bool) -> Tokens:
+    """With an output that includes its reasoning. xAI counts that beside it, and Gemini's compatible API only in the
+    total of all tokens. Others may have something else in it: Mistral has audio.
+    """
+    taken, written, thoughts = (tokens[name] for name in ("input_tokens", "output_tokens", "reasoning_tokens"))
+    if taken is None or written is None or total is None:
+        return tokens
+    beside = total - taken - written
+    if beside <= 0 or (thoughts != beside and not is_only_in_total):
+        return tokens
+    return {**tokens, "output_tokens": written + beside, "reasoning_tokens": beside}
+
+
+def _sum(parts: Iterable[Mapping[str, Any]], name: str) -> int:
+    return sum(part.get(name) or 0 for part in parts)
+
+
+def _total(*counts: int | None) -> int | None:
+    reported = [count for count in counts if count is not None]
+    return sum(reported) if reported else None
+
+
+def _of_modality(details: Iterable[Mapping[str, Any]], modality: str) -> int | None:
+    return _total(
+        *(part.get("token_count") for part in details if str(part.get("modality")).lower().endswith(modality))
+    )
