@@ -8,6 +8,7 @@ import shutil
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 from uuid import uuid4
 
@@ -28,6 +29,7 @@ from tests.job_roles import make_job_roles, take_as_the_role
 from tests.next_release import AHEAD, migrate_ahead
 from tests.ports import claim_ports
 from tests.quick_server import make_quick
+from tests.turns import begin_elsewhere, take_turns
 
 # How long one example takes says how busy the machine is, and nothing about the rule.
 settings.register_profile("weir", deadline=None)
@@ -62,10 +64,17 @@ def pytest_collection() -> Generator[None, object, object]:
         gc.enable()
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Each worker of pytest-xdist begins elsewhere."""
+    worker: dict[str, Any] | None = getattr(config, "workerinput", None)
+    if worker is not None:
+        begin_elsewhere(config, int(worker["workerid"].removeprefix("gw")), worker["workercount"])
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """End-to-end tests come last: their stack runs to the end, and would take a core from all others."""
-    items.sort(key=lambda item: item.path.parent.name == "e2e")
+    """Directories take turns, and CI leaves cases to `make long`."""
+    take_turns(items)
     leave_to_long(items)
 
 
