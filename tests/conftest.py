@@ -28,7 +28,7 @@ from tests.few_in_ci import leave_to_long
 from tests.job_roles import make_job_roles, take_as_the_role
 from tests.next_release import AHEAD, migrate_ahead
 from tests.ports import claim_ports
-from tests.quick_server import make_quick
+from tests.quick_server import make_quick, read_migrations_once
 from tests.turns import begin_elsewhere, take_turns
 
 # How long one example takes says how busy the machine is, and nothing about the rule.
@@ -49,18 +49,24 @@ if SHARED_MEMORY.is_dir() and shutil.disk_usage(SHARED_MEMORY).free >= ROOM_BYTE
     os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(SHARED_MEMORY))
 
 
+read_migrations_once()
+
 laptop.ports.server_ports, PORTS_CLAIM = claim_ports()
 """A server listens some time after its port was chosen: until then nobody else chooses it."""
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, object, object]:
-    """What is imported stays: looking for garbage among it took a third of a worker's start, and some of every test."""
+    """What is imported stays: looking for garbage among it took a fifth of a worker's start, and some of every test.
+
+    Afterwards it is looked for seldom: of short tests little is left.
+    """
     gc.disable()
     try:
         return (yield)
     finally:
         gc.freeze()
+        gc.set_threshold(20_000, 20, 20)
         gc.enable()
 
 

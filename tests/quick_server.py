@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import psycopg
+from alembic.config import Config
+from alembic.script import ScriptDirectory
 from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict
 
@@ -21,3 +23,17 @@ def make_quick(url: str) -> None:
         server.execute("SET scram_iterations = 1")
         role = conninfo_to_dict(url)
         server.execute(sql.SQL("ALTER ROLE {} PASSWORD {}").format(sql.Identifier(str(role["user"])), role["password"]))
+
+
+def read_migrations_once() -> None:
+    """Let Alembic keep the scripts of a folder that it has read: a hundred files take 0.1 s of CPU at each question."""
+    read = ScriptDirectory.from_config
+    known: dict[str | None, ScriptDirectory] = {}
+
+    def kept(config: Config) -> ScriptDirectory:
+        folder = config.get_main_option("script_location")
+        if folder not in known:
+            known[folder] = read(config)
+        return known[folder]
+
+    ScriptDirectory.from_config = kept  # type: ignore[method-assign]
