@@ -1,8 +1,9 @@
 """In which order the workers of `make test` take the files, and in which order each of them imports these.
 
 Directories come one after the other, so that a broker or a server that a directory shares ends with it: an idle broker
-takes a fiftieth of a core. Those whose tests wait for Kafka, Spark and each other come first, while the end-to-end
-tests have a core; those that compute fill both cores afterwards; files of milliseconds are last, so no core is idle.
+takes a fiftieth of a core. Those that compute by themselves come first, beside the end-to-end tests: these see to it
+that alerts come in time, and have their stack disturbed least. What waits for Kafka, Spark and other processes comes
+when those have ended. The pipelines' tests are last, and of them files of a second: no worker is left alone for long.
 """
 
 from __future__ import annotations
@@ -11,8 +12,8 @@ from collections import Counter
 
 import pytest
 
-FIRST = ("streaming", "api", "webhooks", "dashboard", "simulation")
-LAST = ("chart", "rules", "e2e")
+FIRST = ("rules", "chart", "monitoring", "exports", "contracts", "simulation", "dashboard")
+LAST = ("webhooks", "streaming", "api", "pipelines", "e2e")
 """The end-to-end tests' stack runs to the end: where they are not run beside the others, they come after them."""
 
 

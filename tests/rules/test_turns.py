@@ -23,7 +23,7 @@ def taken(*tests: str) -> list[str]:
 def test_a_directory_has_one_turn_and_a_file_keeps_the_order_of_its_tests() -> None:
     found = taken("rules/a::2", "api/a::1", "pipelines/a::1", "api/b::2", "streaming/a::1", "rules/b::1", "api/b::1")
     assert [directory for directory, _ in groupby(found, lambda test: test.partition("/")[0])] == [
-        *("streaming", "api", "pipelines", "rules")
+        *("rules", "streaming", "api", "pipelines")
     ]
     assert [test for test in found if test.startswith("api")] == ["api/b::2", "api/b::1", "api/a::1"]
 
