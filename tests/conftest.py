@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 from uuid import uuid4
 
@@ -27,6 +29,8 @@ from tests.few_in_ci import leave_to_long
 from tests.job_roles import make_job_roles, take_as_the_role
 from tests.next_release import AHEAD, migrate_ahead
 from tests.ports import claim_ports
+from tests.quick_server import make_quick, read_migrations_once
+from tests.turns import begin_elsewhere, take_turns
 
 # How long one example takes says how busy the machine is, and nothing about the rule.
 settings.register_profile("weir", deadline=None)
@@ -46,14 +50,38 @@ if SHARED_MEMORY.is_dir() and shutil.disk_usage(SHARED_MEMORY).free >= ROOM_BYTE
     os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(SHARED_MEMORY))
 
 
+read_migrations_once()
+
 laptop.ports.server_ports, PORTS_CLAIM = claim_ports()
 """A server listens some time after its port was chosen: until then nobody else chooses it."""
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """What is imported stays: looking for garbage among it took a fifth of a worker's start, and some of every test.
+
+    Afterwards it is looked for seldom: of short tests little is left.
+    """
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.set_threshold(20_000, 20, 20)
+        gc.enable()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Each worker of pytest-xdist begins elsewhere."""
+    worker: dict[str, Any] | None = getattr(config, "workerinput", None)
+    if worker is not None:
+        begin_elsewhere(config, int(worker["workerid"].removeprefix("gw")), worker["workercount"])
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """End-to-end tests come last: their stack runs to the end, and would take a core from all others."""
-    items.sort(key=lambda item: item.path.parent.name == "e2e")
+    """Directories take turns, and CI leaves cases to `make long`."""
+    take_turns(items)
     leave_to_long(items)
 
 
@@ -87,13 +115,16 @@ if OTHER_POSTGRES := os.environ.get("WEIR_TESTS_POSTGRES", ""):
 def postgres_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """A running, migrated database of a server that lives as long as the test run. Shared: write to `database`."""
     with embedded_database(tmp_path_factory.mktemp("postgres"), timeout_seconds=120) as url:
+        make_quick(url)
         make_job_roles(url)
         migrate(url)
         if AHEAD:
             migrate_ahead(url)
         with psycopg.connect(_named(url, "postgres"), autocommit=True) as server:
-            # A template nobody connects to: making a test's database from it takes 30 ms, not a migration.
+            # A template to which nobody is connected: making a test's database from it takes no migration.
             server.execute(f"CREATE DATABASE {TEMPLATE} TEMPLATE weir")
+        # The first session of a database lists the server's own tables for the next ones; copies have that list, too.
+        psycopg.connect(_named(url, TEMPLATE)).close()
         yield url
 
 
@@ -115,7 +146,8 @@ def fresh_database(postgres_url: str) -> Iterator[str]:
     """As `database`, for a test that needs several."""
     name = f"test_{uuid4().hex}"
     with psycopg.connect(_named(postgres_url, "postgres"), autocommit=True) as server:
-        server.execute(f"CREATE DATABASE {name} TEMPLATE {TEMPLATE}")
+        # Its files are copied, not its pages through the log: half of the CPU.
+        server.execute(f"CREATE DATABASE {name} TEMPLATE {TEMPLATE} STRATEGY file_copy")
         yield _named(postgres_url, name)
         server.execute(f"DROP DATABASE {name} WITH (FORCE)")
 

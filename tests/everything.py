@@ -9,13 +9,41 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
+from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
+import psutil
+
 PYTEST = (sys.executable, "-m", "pytest")
 E2E = (*PYTEST, "tests/e2e")
-OTHERS = ("nice", "-n", "5", *PYTEST, "-n", "3", "--dist", "loadfile", "--ignore", "tests/e2e")
-"""Three workers: two cores are not busy with two, since some tests wait."""
+SHARED = ("-n", "3", "--dist", "loadfile", "--no-loadscope-reorder")
+"""Three workers: two cores are not busy with two, since some tests wait. Which file is next: `tests.turns`."""
+LISTED = ("--durations", "40", "--durations-min", "5")
+OTHERS = ("nice", "-n", "5", *PYTEST, *SHARED, *LISTED, "--ignore", "tests/e2e")
+
+
+@dataclass(frozen=True)
+class Meter:
+    """What the machine had done at a time."""
+
+    seconds: float
+    idle: float
+    """Seconds, of all cores."""
+
+    @classmethod
+    def read(cls) -> Meter:
+        """Now."""
+        idle = psutil.cpu_times().idle + getattr(psutil.cpu_times(), "iowait", 0.0)
+        return cls(time.monotonic(), idle)
+
+    def until(self, later: Meter) -> str:
+        """How much of it was left unused until then, in words."""
+        seconds = later.seconds - self.seconds
+        share = (later.idle - self.idle) / max(seconds * (psutil.cpu_count() or 1), 1e-9)
+        return f"{share:.0%} of the cores were idle in {seconds:,.0f} s"
 
 
 def failures(junit: Path) -> list[str]:
@@ -52,10 +80,17 @@ def main() -> int:
         ):
             # Ctrl-C reaches both, which then stop what they have started: that is waited for.
             signal.signal(signal.SIGINT, signal.SIG_IGN)
+            meters = [Meter.read()]
+            while e2e.poll() is None and others.poll() is None:
+                time.sleep(1)
+            meters.append(Meter.read())
             ended = [others.wait(), e2e.wait()]
+            meters.append(Meter.read())
         print(log.read_text(encoding="utf-8", errors="replace"))
         # Of a long log perhaps only the end is kept.
         failed = [line for report in reports for line in failures(report)]
+    both, one = (before.until(after) for before, after in pairwise(meters))
+    print(f"{both} with the end-to-end tests beside the others, {one} with one of them alone.")
     print("\n".join(["Failed:", *failed] if failed else []), flush=True)
     return int(any(ended))
 

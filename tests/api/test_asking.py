@@ -195,28 +195,35 @@ def everybody(reading: Server) -> str:
     return reads(reading)
 
 
+@pytest.fixture(scope="module")
+def nobody(reading: Server) -> str:
+    """A key of an account that has nothing."""
+    return reads(reading, "nobody")
+
+
 LISTS = ("/v1/usage", "/v1/invoices", "/v1/corrections", "/v1/stragglers", "/v1/thresholds")
 
 
 @pytest.mark.parametrize("path", LISTS)
-def test_a_key_sees_its_own_accounts_and_no_other(reading: Server, acme: str, everybody: str, path: str) -> None:
+def test_a_key_sees_its_own_accounts_and_no_other(
+    reading: Server, acme: str, everybody: str, nobody: str, path: str
+) -> None:
     assert {row["account"] for row in get(reading, path, acme).json["data"]} == {"acme"}
     assert {row["account"] for row in get(reading, path, everybody).json["data"]} == set(ACCOUNTS)
     assert {row["account"] for row in get(reading, path, everybody, account="globex").json["data"]} == {"globex"}
     refused(get(reading, path, acme, account="globex"), 403, "globex")
     refused(get(reading, path, acme, account=["acme", "globex"]), 403, "globex")
-    nobody = reads(reading, "nobody")
     assert get(reading, path, nobody).json["data"] == []
 
 
 @pytest.mark.parametrize("relation", [*ASKED, *(f"catalog.{name}" for name in ASKED_OF_CATALOG)])
 def test_a_route_that_forgets_every_filter_shows_nothing_of_others(
-    reading: Server, acme: str, everybody: str, relation: str
+    reading: Server, acme: str, everybody: str, nobody: str, relation: str
 ) -> None:
     path = FORGETFUL.format(relation=relation)
     assert "globex" not in get(reading, path, acme).body.decode()
     if relation in ("usage_windows", "usage_days", "stragglers", "corrections", "analytics_panes") or "." in relation:
-        ours = get(reading, path, reads(reading, "nobody"))
+        ours = get(reading, path, nobody)
         # A note about everybody names nobody, and each has to see it: their rows would seem right.
         unnamed = {"account": "", "plan": ""} if relation == "catalog.effective_prices_due" else None
         assert ours.status == 200

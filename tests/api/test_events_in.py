@@ -39,7 +39,7 @@ def encoded(value: Any) -> bytes:
     return json.dumps(value).encode()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def key(server: Server) -> str:
     return usable(server, scopes=[Scope.INGEST])
 

@@ -28,7 +28,7 @@ FLUSHED = "flushed"
 SEED = 34
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def key(server: Server) -> str:
     return usable(server)
 

@@ -27,7 +27,7 @@ from tests.rules.test_otlp import CALL, Attribute, as_json, request, span
 TRACES = "/v1/traces"
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def key(server: Server) -> str:
     return usable(server, sources=["gateway*"])
 

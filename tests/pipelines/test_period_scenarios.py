@@ -145,7 +145,7 @@ def corrections(database: str) -> list[dict[str, Any]]:
     return [row for row in stored(database, "corrections") if row["period"] is not None]
 
 
-@pytest.mark.few_in_ci(2)
+@pytest.mark.few_in_ci(1)
 @pytest.mark.parametrize("is_late", [False, True], ids=["in time", "when it had closed"])
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
 def test_a_period_is_billed_as_it_began_whatever_the_account_becomes(
@@ -224,7 +224,7 @@ def test_corrections_of_a_period_are_proved_where_the_account_was_made_after_its
     assert {f"{row['window_start']:%d %H:%M}" for row in peaks} == {"04 15:00"}
 
 
-@pytest.mark.few_in_ci(2)
+@pytest.mark.few_in_ci(1)
 @pytest.mark.parametrize("audited_after", [14 * HOUR, 16 * HOUR, 20 * HOUR, 26 * HOUR, 31 * HOUR])
 @pytest.mark.parametrize("zone", ["Asia/Tokyo", "America/New_York"])
 def test_usage_of_before_the_account_was_known_closes_with_what_follows(

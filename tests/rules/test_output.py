@@ -116,9 +116,9 @@ def test_differential_a_long_table_is_drawn_as_a_short_one(texts: list[list[str]
 
 def test_a_table_of_thousands_of_rows_is_cheap() -> None:
     rows: list[Row] = [{**ROW, "account": f"account-{number}"} for number in range(4_087)]
-    before = time.process_time()
+    before = time.thread_time()
     lines = printed(rows, Format.TABLE).splitlines()
-    assert time.process_time() - before < 1, "Rich took 7.6 s for the columns of stragglers"
+    assert time.thread_time() - before < 1, "Rich took 7.6 s for the columns of stragglers"
     assert len(lines) == 4_087 + 4
 
 

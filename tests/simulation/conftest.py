@@ -10,7 +10,7 @@ import structlog
 from tests.simulation.simulate import quick_database
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def histories(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The address of the database; nobody logs what drivers say."""
     configured = structlog.get_config()

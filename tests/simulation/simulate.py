@@ -15,6 +15,7 @@ import psycopg
 from jobs.runtime.postgres.schema import migrate
 from laptop.database import embedded_database
 from tests.job_roles import make_job_roles
+from tests.quick_server import make_quick
 from tests.simulation.applications import simulated
 from tests.simulation.history import drawn
 from tests.simulation.oracle import differences
@@ -111,9 +112,7 @@ def emptied(database: str) -> str:
 def quick_database(folder: Path) -> Iterator[str]:
     """The address of a migrated database on a server that writes nothing through: nobody takes its power away."""
     with embedded_database(folder) as url:
-        with psycopg.connect(url, autocommit=True) as connection:
-            connection.execute("ALTER SYSTEM SET fsync = off")
-            connection.execute("SELECT pg_reload_conf()")
+        make_quick(url)
         make_job_roles(url)
         migrate(url)
         yield url

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -24,18 +24,11 @@ from jobs.runtime.kafka.marks import FIRST_RECEIVED
 from metering.instants import rfc3339
 from metering.vocabulary import EventType
 from monitoring import metrics
-from tests.streaming.brokers import running_broker
 from tests.streaming.topics import Topic, batch, ingestion, journal, let_commands_reach
 
 YEARS = Backfill(sources=("history/*",), accept_past_seconds=1_000 * 86_400)
 LONG_AGO = datetime.now(UTC).replace(microsecond=0) - timedelta(days=700)
 PAST, LIVE = "history/eu-1", "gateway/eu-1"
-
-
-@pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with running_broker(tmp_path_factory.mktemp("kafka")) as address:
-        yield address
 
 
 def usage(name: str, at: datetime, source: str = PAST, **more: Any) -> dict[str, Any]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import stat
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +25,6 @@ from jobs.ingestion.sink import JournalSink
 from jobs.runtime.kafka.headers import headers_of
 from jobs.streams import Table
 from metering.instants import EPOCH
-from tests.streaming.brokers import running_broker
 from tests.streaming.test_replays import usage
 from tests.streaming.topics import Topic, batch, every_row, ingestion, journal, let_commands_reach
 
@@ -48,12 +46,6 @@ for line in sys.stdin:
     events[1]["data"]["input_tokens"] = 3
     print(json.dumps(events))
 """
-
-
-@pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with running_broker(tmp_path_factory.mktemp("kafka")) as bootstrap:
-        yield bootstrap
 
 
 def event(name: str, ago_s: float = 0, **data: Any) -> dict[str, Any]:

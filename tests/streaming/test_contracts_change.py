@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -21,7 +20,6 @@ from jobs.runtime.errors import Refused
 from jobs.runtime.kafka.marks import WITH_HEADERS, marked
 from jobs.streams import Table
 from tests.corpus.contracts import GPU, completions_with
-from tests.streaming.brokers import running_broker
 from tests.streaming.topics import Topic, batch, ingestion, journal
 
 WITH_GPU = (GPU,)
@@ -38,12 +36,6 @@ TRAINING: dict[str, Any] = {
         }
     },
 }
-
-
-@pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with running_broker(tmp_path_factory.mktemp("kafka")) as bootstrap:
-        yield bootstrap
 
 
 def completion(name: str, **data: Any) -> bytes:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pytest
 from confluent_kafka import Producer
 from pyspark.sql import SparkSession
 
@@ -19,18 +17,11 @@ from jobs.runtime.kafka.marks import FIRST_RECEIVED, WITH_HEADERS, marked
 from jobs.runtime.kafka.marks import REPLAYS as HEADER
 from jobs.runtime.kafka.quarantine.raw_scan import RawScan
 from jobs.runtime.kafka.topic import EARLIEST, list_partitions, offsets
-from tests.streaming.brokers import running_broker
 from tests.streaming.produce import append, packed_batch
 from tests.streaming.test_driver_rows import jobs_of
 from tests.streaming.topics import Topic, batch, ingestion, journal
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
-
-
-@pytest.fixture(scope="module")
-def bootstrap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with running_broker(tmp_path_factory.mktemp("kafka")) as address:
-        yield address
 
 
 def read(topic: Topic, positions: dict[int, int], most: TopicLimits | None = None) -> pa.Table | None:
@@ -61,10 +52,10 @@ def in_order(records: pa.Table) -> list[tuple[Any, ...]]:
     return sorted((tuple(row.values()) for row in records.to_pylist()), key=lambda row: row[3:5])
 
 
-def test_differential_the_driver_reads_what_spark_reads(spark: SparkSession, bootstrap: str) -> None:
-    topic = Topic.make(bootstrap, partitions=3)
+def test_differential_the_driver_reads_what_spark_reads(spark: SparkSession, broker: str) -> None:
+    topic = Topic.make(broker, partitions=3)
     for number, codec in enumerate(CODECS):
-        producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 50, "compression.type": codec})
+        producer = Producer({"bootstrap.servers": broker, "linger.ms": 50, "compression.type": codec})
         for at in range(10):
             key, value = (None, b"a") if at == 3 else (b"k", None) if at == 4 else (b"\xff", b"\0" * at * 1_000)
             producer.produce(topic.name, value, key, partition=(number + at) % 3)
@@ -98,8 +89,8 @@ MARKED: list[list[tuple[str, str | bytes | None]]] = [
 ]
 
 
-def test_differential_driver_spark_and_raw_scan_find_the_same_marks(spark: SparkSession, bootstrap: str) -> None:
-    topic = Topic.make(bootstrap)
+def test_differential_driver_spark_and_raw_scan_find_the_same_marks(spark: SparkSession, broker: str) -> None:
+    topic = Topic.make(broker)
     for number, headers in enumerate(MARKED):
         topic.producer.produce(topic.name, str(number), b"k", partition=0, headers=headers)
         assert topic.producer.flush(30) == 0
@@ -108,14 +99,14 @@ def test_differential_driver_spark_and_raw_scan_find_the_same_marks(spark: Spark
     marks = [None, None, b"events/0/1", b"events/0/2", None, b"", b"\xff\xfe", None]
     assert found["replay_mark"].to_pylist() == marks
     assert in_order(found) == read_by_spark(spark, topic)
-    look = RawScan(KafkaAccess(bootstrap=bootstrap), topic.admin, list_partitions(topic.admin, [topic.name])[0])
+    look = RawScan(KafkaAccess(bootstrap=broker), topic.admin, list_partitions(topic.admin, [topic.name])[0])
     records = look.next_records({}, 100, 1 << 20, 1 << 20)
     assert [record.replay_mark for record in records] == marks
     assert [record.headers for record in records] == found["record_headers"].to_pylist()
 
 
-def test_differential_both_marks_of_a_record_are_found_in_any_order(spark: SparkSession, bootstrap: str) -> None:
-    topic = Topic.make(bootstrap)
+def test_differential_both_marks_of_a_record_are_found_in_any_order(spark: SparkSession, broker: str) -> None:
+    topic = Topic.make(broker)
     both: list[tuple[str, str | bytes | None]] = [(HEADER, b"events/0/1"), (FIRST_RECEIVED, b"2024-01-01T00:00:00Z")]
     for headers in (both, both[::-1], both[1:], [("trace", b"1"), *both, (FIRST_RECEIVED, b"later")], both[:1]):
         topic.producer.produce(topic.name, b"v", b"k", partition=0, headers=headers)
@@ -125,7 +116,7 @@ def test_differential_both_marks_of_a_record_are_found_in_any_order(spark: Spark
     mark = b"2024-01-01T00:00:00Z"
     assert found["reception_mark"].to_pylist() == [mark, mark, mark, mark, None]
     assert in_order(found) == read_by_spark(spark, topic)
-    look = RawScan(KafkaAccess(bootstrap=bootstrap), topic.admin, list_partitions(topic.admin, [topic.name])[0])
+    look = RawScan(KafkaAccess(bootstrap=broker), topic.admin, list_partitions(topic.admin, [topic.name])[0])
     records = look.next_records({}, 100, 1 << 20, 1 << 20)
     assert [record.reception_mark for record in records] == [mark, mark, mark, mark, None]
     assert [record.replay_mark for record in records] == [b"events/0/1"] * 2 + [None] + [b"events/0/1"] * 2
@@ -133,11 +124,11 @@ def test_differential_both_marks_of_a_record_are_found_in_any_order(spark: Spark
 
 
 def test_a_header_that_the_client_library_cannot_read_is_left_to_spark_and_the_raw_scan(
-    spark: SparkSession, bootstrap: str
+    spark: SparkSession, broker: str
 ) -> None:
-    topic = Topic.make(bootstrap)
-    append(bootstrap, topic.name, 0, packed_batch([b"{}"], b"k", [(b"\xff", b"x"), (HEADER.encode(), b"events/0/1")]))
-    append(bootstrap, topic.name, 0, packed_batch([b"{}"], b"k", [(b"trace", b"\xff")]))
+    topic = Topic.make(broker)
+    append(broker, topic.name, 0, packed_batch([b"{}"], b"k", [(b"\xff", b"x"), (HEADER.encode(), b"events/0/1")]))
+    append(broker, topic.name, 0, packed_batch([b"{}"], b"k", [(b"trace", b"\xff")]))
     for _ in range(20):
         # Python calls a method otherwise once it knows it.
         assert read(topic, beginning(topic)) is None
@@ -145,14 +136,14 @@ def test_a_header_that_the_client_library_cannot_read_is_left_to_spark_and_the_r
     assert later is not None
     assert len(later) == 1
     assert [row[-2] for row in read_by_spark(spark, topic)] == [b"events/0/1", None]
-    look = RawScan(KafkaAccess(bootstrap=bootstrap), topic.admin, list_partitions(topic.admin, [topic.name])[0])
+    look = RawScan(KafkaAccess(bootstrap=broker), topic.admin, list_partitions(topic.admin, [topic.name])[0])
     assert [record.replay_mark for record in look.next_records({}, 9, 1 << 20, 1 << 20)] == [b"events/0/1", None]
 
 
-def test_uncommitted_records_are_neither_read_nor_awaited(bootstrap: str) -> None:
-    topic = Topic.make(bootstrap)
+def test_uncommitted_records_are_neither_read_nor_awaited(broker: str) -> None:
+    topic = Topic.make(broker)
     topic.append("first")
-    producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": topic.name})
+    producer = Producer({"bootstrap.servers": broker, "transactional.id": topic.name})
     producer.init_transactions()
     producer.begin_transaction()
     producer.produce(topic.name, b"later", partition=0)
@@ -163,9 +154,9 @@ def test_uncommitted_records_are_neither_read_nor_awaited(bootstrap: str) -> Non
     producer.abort_transaction()
 
 
-def test_one_reader_reads_on_from_where_it_was_each_time(bootstrap: str) -> None:
-    topic = Topic.make(bootstrap, partitions=2)
-    reader = DriverRecords(KafkaAccess(bootstrap=bootstrap).librdkafka(), topic.admin)
+def test_one_reader_reads_on_from_where_it_was_each_time(broker: str) -> None:
+    topic = Topic.make(broker, partitions=2)
+    reader = DriverRecords(KafkaAccess(bootstrap=broker).librdkafka(), topic.admin)
     positions = beginning(topic)
     described = list_partitions(topic.admin, [topic.name])
     for number in range(20):
@@ -179,8 +170,8 @@ def test_one_reader_reads_on_from_where_it_was_each_time(bootstrap: str) -> None
     reader.close()
 
 
-def test_what_a_producer_stamped_is_not_read(bootstrap: str) -> None:
-    topic = Topic.make(bootstrap, message_timestamp_type="CreateTime")
+def test_what_a_producer_stamped_is_not_read(broker: str) -> None:
+    topic = Topic.make(broker, message_timestamp_type="CreateTime")
     topic.append("far", timestamp=5)
     found = read(topic, beginning(topic))
     assert found is not None
@@ -189,8 +180,8 @@ def test_what_a_producer_stamped_is_not_read(bootstrap: str) -> None:
     ).to_pylist() == [{"timestamp": 0, "timestampType": 0}]
 
 
-def test_many_or_large_or_lost_records_are_for_spark(bootstrap: str) -> None:
-    topic = Topic.make(bootstrap, partitions=2, max_message_bytes=str(16 << 20))
+def test_many_or_large_or_lost_records_are_for_spark(broker: str) -> None:
+    topic = Topic.make(broker, partitions=2, max_message_bytes=str(16 << 20))
     topic.append("a", "b", "c")
     start = beginning(topic)
     assert read(topic, start, TopicLimits(offsets=2)) is None
@@ -198,16 +189,16 @@ def test_many_or_large_or_lost_records_are_for_spark(bootstrap: str) -> None:
     assert read(topic, {}) == read(topic, start), "a partition without a position begins with its first record"
     assert read(topic, {**start, 2: 0}) is None, "a partition that the query does not know"
     assert read(topic, {0: 4, 1: 0}) is None, "a topic that ends before the position"
-    append(bootstrap, topic.name, 1, packed_batch([64 << 20], b"a"))
+    append(broker, topic.name, 1, packed_batch([64 << 20], b"a"))
     assert read(topic, start) is None, "64 MiB in a few kilobytes"
     assert read(topic, {**start, 1: 1}) is not None
 
 
 def test_a_few_records_cost_no_job_of_spark_and_are_not_read_again(
-    spark: SparkSession, database: str, bootstrap: str, tmp_path: Path
+    spark: SparkSession, database: str, broker: str, tmp_path: Path
 ) -> None:
-    topic = Topic.make(bootstrap, partitions=2)
-    with ingestion(spark, bootstrap, database, tmp_path, topic.name) as sink:
+    topic = Topic.make(broker, partitions=2)
+    with ingestion(spark, broker, database, tmp_path, topic.name) as sink:
         sink.process(batch(spark, topic))
         topic.append("a", "b", "a", partition=1)
         few, before = read(topic, dict(sink.positions()[topic.name])), jobs_of(spark)
@@ -221,11 +212,11 @@ def test_a_few_records_cost_no_job_of_spark_and_are_not_read_again(
     ]
 
 
-def test_keys_and_headers_count_as_values_do(bootstrap: str) -> None:
+def test_keys_and_headers_count_as_values_do(broker: str) -> None:
     """Packed they cost their producer nothing, and a thousand of them are more than a driver has."""
     for what in ({"key": b"k" * 300_000}, {"headers": {"x": b"h" * 300_000}}):
-        topic = Topic.make(bootstrap)
-        producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 50, "compression.type": "zstd"})
+        topic = Topic.make(broker)
+        producer = Producer({"bootstrap.servers": broker, "linger.ms": 50, "compression.type": "zstd"})
         for _ in range(8):
             producer.produce(topic.name, b"v", **what)
         assert producer.flush(30) == 0

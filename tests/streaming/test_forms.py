@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,19 +15,12 @@ from cli.main import app
 from jobs.runtime.kafka.headers import headers_of
 from jobs.runtime.kafka.marks import REPLAYS
 from tests.corpus.documents import encoded, in_binary_mode, packed
-from tests.streaming.brokers import running_broker
 from tests.streaming.test_replays import usage
 from tests.streaming.topics import Topic, batch, ingestion, journal, let_commands_reach
 
 FRAME = b"\0\0\0\0\x07"
 TRACE = ("traceparent", b"00-\xff")
 Headers = list[tuple[str, bytes | None]]
-
-
-@pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with running_broker(tmp_path_factory.mktemp("kafka")) as address:
-        yield address
 
 
 def event(name: str, ago_s: float = 0, **data: Any) -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from functools import partial
 from itertools import count, pairwise
 from pathlib import Path
@@ -17,18 +16,11 @@ from jobs.runtime.kafka.look_interval import LookInterval
 from jobs.runtime.kafka.source import TopicSource, _are_heartbeats
 from jobs.streams import Table
 from metering.vocabulary import EventType
-from tests.streaming.brokers import running_broker
 from tests.streaming.drivers import running_ingestion, triggers
 from tests.streaming.test_driver_rows import jobs_of
 from tests.streaming.topics import Topic, journal
 
 SOON = {"trigger_interval_seconds": 0.5, "heartbeat_interval_seconds": 1}
-
-
-@pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with running_broker(tmp_path_factory.mktemp("kafka")) as bootstrap:
-        yield bootstrap
 
 
 def ids(tables: Path) -> list[str]:

@@ -131,7 +131,7 @@ def follow(sinks: list[UsageSink], journals: list[Journal], end: int) -> None:
     assert [waits(driven) for driven in sinks] == [waits(sinks[0])] * 3
 
 
-@pytest.mark.few_in_ci(2)
+@pytest.mark.few_in_ci(1)
 @pytest.mark.parametrize("seed", range(100, 130))
 def test_tasks_write_the_drivers_usage_to_the_byte_with_aliases_holds_and_rules_that_change_at_a_restart(
     database: str, tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch

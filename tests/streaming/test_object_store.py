@@ -14,6 +14,7 @@ from typing import Any
 import boto3
 import pytest
 from botocore.config import Config
+from deltalake import DeltaTable
 from deltalake.exceptions import CommitFailedError
 from obstore.exceptions import PermissionDeniedError
 
@@ -26,7 +27,7 @@ from laptop.ports import LOOPBACK, free_port
 from metering.vocabulary import EventType
 from tests.pipelines.test_own_commits import NOW, POSITION, append
 from tests.streaming.joins_on_store import JoinsOnStore, gives_each_outcome_once_though_killed, joins_on_store
-from tests.streaming.journals import Journal, event, heartbeat
+from tests.streaming.journals import Journal, event
 from tests.streaming.test_delta_writer import accounts
 
 TABLES = "s3://metering/tables"

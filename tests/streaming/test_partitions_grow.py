@@ -26,7 +26,6 @@ from deltalake import DeltaTable
 from jobs.runtime.kafka.topic import COMMITTED, LATEST, list_partitions, offsets
 from jobs.streams import Table
 from laptop.class_archive import submit_arguments
-from tests.streaming.brokers import running_broker
 from tests.streaming.topics import Topic, every_row
 from tests.waiting import wait_until
 
@@ -37,12 +36,6 @@ BURST = 2_500
 """More than the driver reads itself at once, so that Spark must."""
 LIMIT_SECONDS = 120
 TIME = datetime.now(UTC).isoformat()
-
-
-@pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with running_broker(tmp_path_factory.mktemp("kafka")) as bootstrap:
-        yield bootstrap
 
 
 class Ingestion:

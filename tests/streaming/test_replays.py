@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import stat
 import time
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,6 @@ from cli.main import app
 from jobs.runtime.kafka.marks import REPLAYS as HEADER
 from metering.instants import rfc3339
 from metering.vocabulary import EventType
-from tests.streaming.brokers import running_broker
 from tests.streaming.topics import Topic, batch, ingestion, journal, let_commands_reach
 
 SHORT_PAST_S = 60
@@ -31,12 +29,6 @@ for line in sys.stdin:
     {also}
     print(json.dumps(event))
 """
-
-
-@pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with running_broker(tmp_path_factory.mktemp("kafka")) as address:
-        yield address
 
 
 def usage(name: str, ago_s: float = 0, **data: Any) -> bytes:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -24,7 +23,6 @@ from jobs.runtime.kafka.topic import list_partitions
 from jobs.streams import Table
 from monitoring import metrics
 from monitoring.instruments import REGISTRY
-from tests.streaming.brokers import running_broker
 from tests.streaming.drivers import running_ingestion
 from tests.streaming.topics import Topic, every_row
 
@@ -81,12 +79,6 @@ def kept_seconds(database: str) -> float | None:
         [(progress,)] = connection.execute("SELECT progress FROM jobs WHERE job = 'ingestion'").fetchall()
     found: float | None = progress["retention"]["seconds"]
     return found
-
-
-@pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with running_broker(tmp_path_factory.mktemp("kafka")) as bootstrap:
-        yield bootstrap
 
 
 @pytest.mark.long

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import stat
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +24,6 @@ from jobs.ingestion.config import IngestionConfig
 from jobs.ingestion.sink import JournalSink
 from jobs.streams import Table
 from metering.instants import EPOCH, rfc3339
-from tests.streaming.brokers import running_broker
 from tests.streaming.topics import Topic, batch, every_row, ingestion, journal, let_commands_reach
 
 TRACE: dict[str, Any] = {
@@ -43,12 +41,6 @@ for line in sys.stdin:
     event["data"]["calls"][2]["input_tokens"] = 3
     print(json.dumps(event))
 """
-
-
-@pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with running_broker(tmp_path_factory.mktemp("kafka")) as bootstrap:
-        yield bootstrap
 
 
 def trace(topic: Topic, name: str, calls: list[dict[str, Any]] | None = None, **data: Any) -> None:
