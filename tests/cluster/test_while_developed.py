@@ -6,6 +6,8 @@ hook's command is read from skaffold.yaml.
 
 from __future__ import annotations
 
+import io
+import tarfile
 import time
 from pathlib import Path
 
@@ -19,8 +21,18 @@ pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]
 
 LIMIT_SECONDS = 60
 CHANGED = "jobs/runtime/run.py"
+# As Skaffold does it: folders that are not there yet are made.
+UNPACK = ("tar", "xmf", "-", "--no-same-owner", "-C")
 # What a driver does once Spark runs and it owns its job.
 PLACE = "    context.ownership.resume()\n"
+
+
+def packed(file: Path) -> str:
+    """An archive of the file, at its place among the code."""
+    archive = io.BytesIO()
+    with tarfile.open(fileobj=archive, mode="w") as packing:
+        packing.add(file, CHANGED)
+    return archive.getvalue().decode()
 
 
 def sync(release: Release, file: Path) -> None:
@@ -30,7 +42,7 @@ def sync(release: Release, file: Path) -> None:
     (hook,) = artifact["sync"]["hooks"]["after"]
     for pod in release.listed("pods", "--field-selector", "status.phase=Running"):
         name = pod["metadata"]["name"]
-        release.kubectl("cp", str(file), f"{name}:{folder}/{CHANGED}")
+        release.kubectl("exec", "--stdin", name, "--", *UNPACK, folder, text=packed(file))
         release.kubectl("exec", name, "--", *hook["container"]["command"])
 
 
