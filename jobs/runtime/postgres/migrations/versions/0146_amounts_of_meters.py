@@ -6,7 +6,7 @@ from typing import Any
 from alembic import op
 
 revision = "0146"
-down_revision = "0144"
+down_revision = "0145"
 is_expansion = True
 widened_checks = ("limit_of_a_meter_or_a_currency", "quantity_of_a_meter", "model_of_a_meter", "dimension_of_a_meter")
 

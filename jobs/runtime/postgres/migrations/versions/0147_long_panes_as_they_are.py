@@ -7,7 +7,7 @@ itself, too. Writing 2,500 panes, of which 60 are so long, takes the database si
 from alembic import op
 
 revision = "0147"
-down_revision = "0144"
+down_revision = "0146"
 is_expansion = True
 
 

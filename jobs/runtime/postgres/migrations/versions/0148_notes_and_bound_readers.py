@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from alembic import op
 
 revision = "0148"
-down_revision = "0144"
+down_revision = "0147"
 is_expansion = True
 
 # Arguments: the columns that say who and why (or nothing), then those whose values are not logged.
