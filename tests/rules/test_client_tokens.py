@@ -249,7 +249,7 @@ def test_each_chunk_of_a_stream_that_has_the_usage_so_far_is_a_partial_report_of
     assert len({event["id"] for event in (*parts, last)}) == 4
     assert {event["data"]["request_id"] for event in (*parts, last)} == {"chatcmpl-7c"}
     assert [event["data"].get("usage_source") for event in (*parts, last)] == ["partial"] * 3 + [None]
-    # Completed ranks above cancelled, regardless of who counted: else a part would bill in place of what a cancelled stream took.
+    # Completed ranks above cancelled, so a part would bill in place of what a cancelled stream took in the end.
     assert [event["data"]["status"] for event in (*parts, last)] == ["cancelled"] * 3 + ["completed"]
     assert last == whole
     # Of several partial reports the later one is better.
