@@ -239,9 +239,9 @@ def test_of_equal_remainders_the_first_model_by_its_bytes_has_the_last_millionth
         books.use(Decimal("0.000001"), price=PRICES["basic"], account="a", model=model)
     assert [line[2:4] for line in bill(books)] == [("included", Decimal("0.000001")), (None, Decimal("0.000001"))]
     # This server may know no collation but that of bytes: its plan says by which one it sorts.
-    given = {"month": OCTOBER, "accounts": None, **{name: [] for name in bills._INCLUDED}}
+    parameters: dict[str, Any] = {"month": OCTOBER, "accounts": None, **{name: [] for name in bills._INCLUDED}}
     with psycopg.connect(books.database) as database:
-        plan = database.execute(f"EXPLAIN (VERBOSE, COSTS OFF) {bills._LINES}", given).fetchall()
+        plan = database.execute(f"EXPLAIN (VERBOSE, COSTS OFF) {bills._LINES}", parameters).fetchall()
     (of_remainders,) = (line for (line,) in plan if "Sort Key" in line and " DESC, " in line)
     assert re.search(r'\bmodel\S* COLLATE "C"', of_remainders)
 

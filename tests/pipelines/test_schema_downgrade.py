@@ -295,7 +295,7 @@ def test_a_downgrade_names_what_is_lost_with_the_endpoints(database: str) -> Non
     assert lost.startswith("1 endpoints of webhooks with their secrets, 0 dead deliveries")
 
 
-VIEW = {"view": "v", "version": "1", "definition": Jsonb({}), "first_position": 1}
+VIEW: dict[str, object] = {"view": "v", "version": "1", "definition": Jsonb({}), "first_position": 1}
 KEY = {"key_id": "k", "secret_sha256": b"0" * 32, "scopes": ["post"], "created_by": "ada"}
 JUMP = {
     "plan": "p",
