@@ -177,6 +177,12 @@ def with_endpoint_of_slack(database: str) -> None:
     add(database, "https://example.com/", [EventType.STRAGGLER_HELD], "ada", kind=Kind.SLACK)
 
 
+def with_gaps(database: str) -> None:
+    view = View("v", (), (Measure("m", Aggregate.GAPS),))
+    of = {"view": view.name, "version": view.version, "definition": Jsonb(view.definition), "first_position": 1}
+    write(database, "analytics_views", of)
+
+
 PLANTED: dict[str, Callable[[str], None]] = {
     "usage was billed once by the more specific meter": lambda at: write(
         at, "usage_windows", {**WINDOW, "price_version": 0}
@@ -224,9 +230,7 @@ PLANTED: dict[str, Callable[[str], None]] = {
         at, "catalog.limits", {"currency": "EUR", "plan": "p", "period": "P1M", "effective_from": NOW, "amount": 1}
     ),
     "accounts that share a month's total": with_pool,
-    "a view measures the time between outcomes": lambda at: write(
-        at, "analytics_views", {**VIEW, "definition": Jsonb(View("v", (), (Measure("m", Aggregate.GAPS),)).definition)}
-    ),
+    "a view measures the time between outcomes": with_gaps,
     "limits of a rolling period": lambda at: write(
         at,
         "catalog.limits",
