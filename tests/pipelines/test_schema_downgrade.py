@@ -177,6 +177,12 @@ def with_endpoint_of_slack(database: str) -> None:
     add(database, "https://example.com/", [EventType.STRAGGLER_HELD], "ada", kind=Kind.SLACK)
 
 
+def with_gaps(database: str) -> None:
+    view = View("v", (), (Measure("m", Aggregate.GAPS),))
+    of = {"view": view.name, "version": view.version, "definition": Jsonb(view.definition), "first_position": 1}
+    write(database, "analytics_views", of)
+
+
 PLANTED: dict[str, Callable[[str], None]] = {
     "usage was billed once by the more specific meter": lambda at: write(
         at, "usage_windows", {**WINDOW, "price_version": 0}

@@ -107,7 +107,7 @@ def test_a_mistake_is_refused_with_its_place_and_what_is_allowed(
 
 def test_every_aggregate_can_be_declared(tmp_path: Path) -> None:
     columns = {of: "latency_ms" for of in Aggregate if of not in (Aggregate.COUNT, Aggregate.GAPS)}
-    measures = {f"of_{aggregate}": {aggregate.value: column} for aggregate, column in columns.items()}
+    measures: dict[str, Any] = {f"of_{of}": {of.value: column} for of, column in columns.items()}
     measures |= {"all": "count", "some": {"gaps": {"where": {"status": ["error"]}}}}
     [view] = loaded(tmp_path, views={"v": {"of": "outcomes", "measures": measures}}).jobs.analytics.declared_views
     assert {measure.aggregate for measure in view.measures} == set(Aggregate)
