@@ -116,7 +116,7 @@ class _Bench:
         self._folders = Folders(self._data_dir)
         self._events, self._runs = events, 0
         self._config = folder / "stack.json"
-        self._options = ("--config", str(self._config))
+        self._options = ("--config", str(self._config), "--timeout", "540")
 
     def metered(self) -> dict[str, Any]:
         """A stack takes events and is backed up meanwhile: how it ends, and how large it is."""

@@ -1,4 +1,4 @@
-"""The oldest Postgres of docs/promises.md takes the schema, and does what a few large modules of tests ask of it.
+"""The oldest Postgres of docs/promises.md takes the schema, and does what a few modules of tests ask of it.
 
 `WEIR_TESTS_POSTGRES=/usr/lib/postgresql/15/bin` runs any tests on it; these are the ones that use most of SQL.
 """
@@ -21,13 +21,12 @@ PROGRAMS = "/usr/lib/postgresql/{}/bin"
 MODULES = (
     "test_activity_log.py",
     "test_catalog_store.py",
-    "test_close.py",
+    "test_invoices_commands.py",
     "test_job_roles.py",
     "test_migration_deadlock.py",
     "test_older_releases.py",
-    "test_plan_fees.py",
-    "test_schema_downgrade.py",
-    "test_thresholds.py",
+    "test_prices_by_sql.py",
+    "test_rotation.py",
 )
 
 
