@@ -4,7 +4,8 @@
 #
 # With `--build-arg SERVERS=without` it has no broker and no database: what a release publishes beside the whole image, which its
 # quickstart takes.
-# BASE_IMAGE may be any Debian 12 with Python 3.11; what it lacks (Java, tini) is installed. The digest is the index of all
+# BASE_IMAGE may be any Debian 12 with Python 3.11; what it lacks (Java, tini, and names
+# for users that a platform chose) is installed. The digest is the index of all
 # platforms; `docker buildx imagetools inspect python:3.11-slim-bookworm` prints the newest.
 ARG BASE_IMAGE=docker.io/library/python:3.11-slim-bookworm@sha256:a36c24f9cbdf4fd0f52d67f0823eeac19c2028c637cecc392d97f980d4fec56b
 
@@ -16,7 +17,7 @@ USER root
 RUN if ! command -v java >/dev/null || ! command -v tini >/dev/null; then \
         mkdir -p /usr/share/man/man1 \
         && apt-get update \
-        && apt-get install -y --no-install-recommends "openjdk-${JRE}-jre-headless" tini \
+        && apt-get install -y --no-install-recommends "openjdk-${JRE}-jre-headless" tini libnss-wrapper \
         && rm -rf /var/lib/apt/lists/*; \
     fi \
     && java -version 2>&1 | grep -q "version \"${JRE}\\." \

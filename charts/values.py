@@ -143,6 +143,7 @@ class Values(Part):
     profile: Literal["", "production"]
     fullname_override: Annotated[str, Field(max_length=40)]
     common_labels: Labels
+    pod_user: Literal["image", "platform"]
     image: Image
     quickstart: Quickstart
     kafka: Kafka

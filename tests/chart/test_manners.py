@@ -21,6 +21,7 @@ from tests.chart.helm import (
     print_anew,
     render,
 )
+from tests.chart.security import pods_run_restricted
 
 PASSWORD = "sixteenormorechars"
 LONGEST_RELEASE = "a-release-whose-name-has-as-many-characters-as-helm-t"
@@ -292,3 +293,15 @@ def test_what_a_plain_setup_needs_comes_in_the_same_wave() -> None:
 def test_kubernetes_has_no_version_that_is_too_new() -> None:
     chart = yaml.safe_load((CHART / "Chart.yaml").read_text(encoding="utf-8"))
     assert chart["kubeVersion"] == ">=1.27.0-0"
+
+
+def test_the_user_of_pods_is_the_images_or_left_to_the_platform() -> None:
+    for example in ("production.yaml", "quickstart.yaml"):
+        by_image, by_platform = (pod_specs(render(example, values=v)) for v in ({}, {"podUser": "platform"}))
+        named = {"runAsUser": 185, "runAsGroup": 185, "fsGroup": 185}
+        for pod, spec in by_image.items():
+            assert named.items() <= spec["securityContext"].items(), pod
+            assert by_platform[pod]["securityContext"] == {
+                name: value for name, value in spec["securityContext"].items() if name not in named
+            }
+        assert list(pods_run_restricted(render(example, values={"podUser": "platform"}))) == []

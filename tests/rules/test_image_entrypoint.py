@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import shlex
+import shutil
 import subprocess
+from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
+
+from laptop.java import find_java
 
 ENTRYPOINT = Path(__file__).parents[2] / "image" / "entrypoint"
 SUBMITTED = "driver --properties-file /opt/spark/conf/spark.properties --class org.apache.spark.deploy.PythonRunner"
@@ -110,3 +117,52 @@ def test_anything_else_is_run_as_given(path: str) -> None:
     program, _, submitted = run(path, "weir usage --account 'a b'").stdout.splitlines()
     assert program == "-- weir usage --account a b"
     assert submitted == ""
+
+
+CHOSEN = 1_000_650_000
+"""A user id as OpenShift chooses them."""
+UNPRIVILEGED = ["setpriv", "--reuid", str(CHOSEN), "--regid", "0", "--clear-groups"]
+NAME_OF_THE_USER = "org.apache.hadoop.security.UserGroupInformation"
+
+
+@pytest.fixture
+def place() -> Iterator[Path]:
+    """A folder that every user may write to, and whose `tini` runs its program."""
+    with TemporaryDirectory() as folder:
+        place = Path(folder)
+        place.chmod(0o777)
+        tini = place / "tini"
+        tini.write_text('#!/bin/bash\nshift\nexec "$@"\n')
+        tini.chmod(0o755)
+        yield place
+
+
+def login(place: Path, *program: str) -> subprocess.CompletedProcess[str]:
+    """What Hadoop's login in Java says, run by the program, as a user without a name."""
+    command = [*UNPRIVILEGED, *program, str(find_java()), "-cp", f"{spark_home()}/jars/*", NAME_OF_THE_USER]
+    variables = {"PATH": f"{place}:/usr/bin:/bin", "TMPDIR": str(place)}
+    return subprocess.run(command, env=variables, capture_output=True, text=True, check=False)
+
+
+def spark_home() -> str:
+    spec = find_spec("pyspark")
+    assert spec is not None
+    assert spec.submodule_search_locations
+    return spec.submodule_search_locations[0]
+
+
+def test_java_runs_as_a_user_that_the_platform_chose(place: Path) -> None:
+    if os.geteuid() != 0 or shutil.which("setpriv") is None or not [*Path("/usr/lib").glob("*/libnss_wrapper.so")]:
+        assert not os.environ.get("CI"), "CI runs as root, and installs libnss-wrapper"
+        pytest.skip("needs root, setpriv and libnss-wrapper")
+    without = login(place)
+    assert "LoginException" in without.stderr, "it would need none of this"
+    answer = login(place, str(ENTRYPOINT))
+    assert answer.returncode == 0, answer.stderr
+    assert "UGI: weir" in answer.stdout
+
+
+def test_a_user_with_a_name_keeps_it(path: str, tmp_path: Path) -> None:
+    (tmp_path / "tini").write_text('#!/bin/bash\necho "${LD_PRELOAD:-} ${NSS_WRAPPER_PASSWD:-}"\n')
+    assert run(path, "weir --help", TMPDIR=str(tmp_path)).stdout.strip() == ""
+    assert not (tmp_path / "passwd").exists()

@@ -1,9 +1,11 @@
 {{/* Pod Security level `restricted`, for every pod of the chart. 185 is the image's user and the volumes' group. */}}
 {{- define "weir.podSecurity" -}}
 runAsNonRoot: true
+{{- if eq .Values.podUser "image" }}
 runAsUser: 185
 runAsGroup: 185
 fsGroup: 185
+{{- end }}
 fsGroupChangePolicy: OnRootMismatch
 seccompProfile:
   type: RuntimeDefault
