@@ -10,11 +10,11 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 import pytest
-from confluent_kafka import KafkaException
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its stub leaves these out
     AclBinding,
     AclOperation,
@@ -23,6 +23,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its stub le
     AlterConfigOpType,
     ConfigEntry,
     ConfigResource,
+    NewTopic,
     ResourcePatternType,
     ResourceType,
     ScramCredentialInfo,
@@ -47,8 +48,18 @@ from laptop.ports import LOOPBACK, free_ports
 from tests.streaming.certificates import authority_and_server, client_certificate
 
 PASSWORDS = {"PLAIN": "plain-secret", "SCRAM-SHA-512": 'open "sesame" \\'}
-PRINCIPALS = ("setup", "producer", "ingestion")
+PRINCIPALS = ("setup", "producer", "ingestion", "billing", "connect", "api", "audit")
 """Of docs/kafka-acls.md; each is a user that may do what stands there, and nothing else. `weir` may do everything."""
+WRITERS = {
+    "events": {"producer", "api", "ingestion"},
+    "catalog.prices": {"connect"},
+    "corrections": {"billing"},
+    "windows": {"billing"},
+    "events.ordered": {"billing"},
+    "heartbeats.weir": {"connect"},
+    "weir-connect-configs": {"connect"},
+    "of-others": set[str](),
+}
 PAGE = Path(__file__).parents[2] / "docs/kafka-acls.md"
 SCRAM = ScramMechanism.SCRAM_SHA_512
 LIMIT_SECONDS = 120
@@ -189,6 +200,31 @@ def test_ingestion_and_the_commands_get_in_with_the_documented_rights_and_no_log
         assert driver.wait(timeout=60) == 0
     said = log.read_text() + topics.stdout + topics.stderr + produced.stderr
     assert "sesame" not in said
+
+
+def test_only_those_whom_the_page_names_write_to_a_topic(client: dict[str, str]) -> None:
+    """Producers write `events` and nothing else, and only the capture writes the catalog: by the page's own rights."""
+    admin = AdminClient(KafkaAccess.read(client).librdkafka())
+    for made in admin.create_topics([NewTopic(name, 1, 1) for name in WRITERS]).values():
+        # Another test of this broker may have made it.
+        with suppress(KafkaException):
+            made.result()
+    wrote: dict[str, set[str]] = {name: set() for name in WRITERS}
+    refused: set[int] = set()
+    for principal in PRINCIPALS:
+
+        def delivered(problem: KafkaError | None, message: Message, principal: str = principal) -> None:
+            if problem is None:
+                wrote[str(message.topic())].add(principal)
+            else:
+                refused.add(problem.code())
+
+        producer = Producer(KafkaAccess.read(as_user(client, principal)).librdkafka())
+        for name in WRITERS:
+            producer.produce(name, b"{}", on_delivery=delivered)
+        assert producer.flush(LIMIT_SECONDS) == 0
+    assert wrote == WRITERS
+    assert refused == {KafkaError.TOPIC_AUTHORIZATION_FAILED}
 
 
 @contextmanager
