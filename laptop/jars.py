@@ -222,7 +222,7 @@ def _run(command: Sequence[str], folder: Path, report: Report, tool: str) -> Non
 def main(names: Sequence[str]) -> int:
     """Fill the folders of these sets, or of all without a name; 0 when they are there."""
     try:
-        for name in [JarSet(each) for each in names] or JarSet:
+        for name in map(JarSet, names) if names else JarSet:
             print(f"{name}: {jar_folder(name)}")
     except CannotRun as unavailable:
         print(unavailable, file=sys.stderr)
