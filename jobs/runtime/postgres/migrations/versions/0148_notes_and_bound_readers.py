@@ -4,6 +4,8 @@ A change has the reason that its transaction sets in `weir.note`, else that of i
 ask `seen_accounts()` instead of the setting `weir.accounts`; of a login in `reader_logins` it gives its row at most.
 """
 
+from collections.abc import Mapping
+
 from alembic import op
 
 revision = "0148"
@@ -65,20 +67,26 @@ BEGIN
 END $$;
 """
 POLICIES = """
-SELECT format('%%I.%%I', schemaname, tablename), quote_ident(policyname), qual, with_check FROM pg_policies
-WHERE schemaname IN (current_schema(), 'catalog') AND strpos(concat(qual, with_check), %(asks)s) > 0 ORDER BY 1, 2
+SELECT quote_ident(schemaname) || '.' || quote_ident(tablename), quote_ident(policyname), qual, with_check
+FROM pg_policies
+WHERE schemaname IN (current_schema(), 'catalog') AND concat(qual, with_check) ~ 'weir[.]accounts|seen_accounts'
+ORDER BY 1, 2
 """
 FUNCTION = "SELECT pg_get_functiondef(to_regprocedure('pool_parts(date, text[])'))"
 SETTING, STORED_SETTING = "current_setting('weir.accounts', true)", "current_setting('weir.accounts'::text, true)"
 """As it is written, and as Postgres gives back what it has stored."""
 
 
-def _ask(before: str, after: str) -> None:
-    """Let each policy ask for `after` where it asks for `before`."""
-    for table, policy, using, check in op.get_bind().exec_driver_sql(POLICIES, {"asks": before}).fetchall():
-        clauses = (("USING", using), ("WITH CHECK", check))
-        changed = " ".join(f"{word} ({text.replace(before, after)})" for word, text in clauses if text)
-        op.execute(f"ALTER POLICY {policy} ON {table} {changed}")
+def _ask(replacements: Mapping[str, str]) -> None:
+    """Let each policy ask for something else: texts of policies, and what replaces them, in this order."""
+    for table, policy, using, check in op.get_bind().exec_driver_sql(POLICIES).fetchall():
+        changed = []
+        for word, clause in (("USING", using), ("WITH CHECK", check)):
+            text = clause
+            for before, after in replacements.items():
+                text = text and text.replace(before, after)
+            changed += [f"{word} ({text})"] if text else []
+        op.execute(f"ALTER POLICY {policy} ON {table} {' '.join(changed)}")
 
 
 def _change_pool_parts(before: str, after: str) -> None:
@@ -91,7 +99,9 @@ def upgrade() -> None:
     schema = op.get_bind().exec_driver_sql("SELECT quote_ident(current_schema())").scalar_one()
     op.execute(RECORD_CHANGE.format(schema=schema, reason=OF_THE_CHANGE))
     op.execute(READERS.format(schema=schema))
-    _ask(STORED_SETTING, f"{schema}.seen_accounts()")
+    # Once per statement, also where a policy compares it with each row.
+    seen, of_row = f"{schema}.seen_accounts()", "of_accounts = "
+    _ask({of_row + STORED_SETTING: f"{of_row}(SELECT {seen})", STORED_SETTING: seen})
     _change_pool_parts(SETTING, f"{schema}.seen_accounts()")
 
 
@@ -100,6 +110,6 @@ def downgrade() -> None:
     schema = op.get_bind().exec_driver_sql("SELECT quote_ident(current_schema())").scalar_one()
     _change_pool_parts(f"{schema}.seen_accounts()", SETTING)
     # As Postgres gives it back where the schema is on the path.
-    _ask("seen_accounts()", STORED_SETTING)
+    _ask({"( SELECT seen_accounts() AS seen_accounts)": STORED_SETTING, "seen_accounts()": STORED_SETTING})
     op.execute("DROP TABLE reader_logins; DROP FUNCTION seen_accounts()")
     op.execute(RECORD_CHANGE.format(schema=schema, reason=OF_THE_ROW))
