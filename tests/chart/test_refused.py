@@ -327,6 +327,10 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         {"extraEnv": [{"name": "SOURCE", "value": "host=db user=weir password=hunter2"}]},
         "extraEnv[0].value holds the password of a database",
     ),
+    "password in the query of a URL": (
+        {"extraEnv": [{"name": "SOURCE", "value": "postgresql://db/weir?user=weir&password=hunter2"}]},
+        "extraEnv[0].value holds the password of a database",
+    ),
     "line of JAAS in a Spark setting": (
         {
             "jobs": {
@@ -378,6 +382,8 @@ def test_what_only_refers_to_a_secret_is_taken() -> None:
                 "env": [
                     {"name": "DB_PASSWORD", "valueFrom": {"secretKeyRef": {"name": "db", "key": "password"}}},
                     {"name": "AWS_WEB_IDENTITY_TOKEN_FILE", "value": "/var/run/secrets/token"},
+                    {"name": "SOURCE", "value": "host=db user=weir password=$(DB_PASSWORD)"},
+                    {"name": "OTHER", "value": "postgresql://db/weir?user=weir&password=$(DB_PASSWORD)"},
                     {"name": "MODEL_KEY", "valueFrom": {"secretKeyRef": {"name": "model", "key": "key"}}},
                 ],
             }

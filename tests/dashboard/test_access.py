@@ -90,6 +90,7 @@ def bound(database: str, reader: str) -> Iterator[str]:
         owner.execute("DROP ROLE acme_reader")
 
 
+@pytest.mark.few_in_ci(3)
 @pytest.mark.parametrize(
     ("setting", "accounts"),
     [
@@ -110,6 +111,7 @@ def test_a_bound_login_sees_its_accounts_alone_whatever_it_sets(
     assert seen(bound, setting, "SELECT plan FROM catalog.prices ORDER BY 1") == ["small" for _ in accounts]
 
 
+@pytest.mark.few_in_ci(3)
 @pytest.mark.parametrize(
     "attempt",
     [

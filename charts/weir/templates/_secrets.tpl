@@ -67,7 +67,7 @@
 {{- $found = "a password in a URL" -}}
 {{- else if regexMatch "(?i)loginmodule\\b[^;]*\\bpassword\\s*=\\s*[\"']?[^\\s\"'{$(<]" $value -}}
 {{- $found = "a password in a line of JAAS" -}}
-{{- else if regexMatch "(?i)(\\b(host|dbname|user|port)\\s*=.*\\bpassword\\s*=|\\bpassword\\s*=.*\\b(host|dbname|user|port)\\s*=|://[^\\s]*[?&](ssl)?password=)" $value -}}
+{{- else if regexMatch "(?i)(\\b(host|dbname|user|port)\\s*=.*\\bpassword\\s*=\\s*[\"']?[^\\s\"'{$(<]|\\bpassword\\s*=\\s*[\"']?[^\\s\"'{$(<].*\\b(host|dbname|user|port)\\s*=|://[^\\s]*[?&](ssl)?password=[^{$(<])" $value -}}
 {{- $found = "the password of a database" -}}
 {{- else if regexMatch "-----BEGIN [A-Z ]*PRIVATE KEY-----" $value -}}
 {{- $found = "a private key" -}}
