@@ -62,7 +62,8 @@ def test_no_command_prints_the_database_password(stack: Stack) -> None:
     assert all(password not in log.read_text(errors="replace") for log in (stack.data_dir / "logs").iterdir())
 
 
-def test_nobody_else_reads_the_logs_or_what_any_process_of_the_stack_writes(stack: Stack) -> None:
+def test_nobody_else_reads_the_logs_and_every_process_of_the_stack_writes_for_its_owner_alone(stack: Stack) -> None:
+    """By its umask: Hadoop gives the files of checkpoints, which have positions alone, a mode of its own."""
     logs = [*(stack.data_dir / "logs").iterdir()]
     assert [log.name for log in logs if log.stat().st_mode & 0o077] == []
     umasks = {}
