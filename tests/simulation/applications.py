@@ -7,6 +7,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
@@ -20,7 +21,7 @@ from jobs.ingestion.repeats import Horizons
 from jobs.joins.pipeline import JOB as JOINS
 from jobs.runtime import run
 from jobs.runtime.config import JobConfig
-from jobs.runtime.delta import own_commit, table
+from jobs.runtime.delta import table
 from jobs.runtime.delta.driver_rows import TableLimits
 from jobs.runtime.environment import Environment
 from jobs.runtime.errors import Fenced, Refused
@@ -174,7 +175,7 @@ def simulated(kafka: Kafka, clock: Clock, most_few_rows: int, *, queries_rest: b
         "jobs.runtime.new_rows.observed": observed,
         "jobs.runtime.run.java_runs": lambda _: True,
         "jobs.runtime.kafka.quarantine.quarantine_start.java_runs": lambda _: True,
-        "jobs.runtime.delta.table.put_commit": _of_store(own_commit.put_commit, COMMIT),
+        "jobs.runtime.delta.own_commit.obstore": SimpleNamespace(put=_of_store(obstore.put, COMMIT)),
         "jobs.runtime.delta.table.write_deltalake": _of_store(deltalake.write_deltalake, COMMIT),
         "deltalake.DeltaTable.__init__": _of_store(deltalake.DeltaTable.__init__),
         "deltalake.DeltaTable.update_incremental": _of_store(deltalake.DeltaTable.update_incremental),

@@ -126,13 +126,14 @@ MENDS = (
     _mend(
         "a commit whose outcome is unknown is made again",
         f"{DELTA}/table.py",
-        "            if put_commit(self._store, self._at + 1, files, transactions, CLOCK.now()):\n",
+        "            self._put(files, {**self._fence(), **transactions})\n        else:\n",
         "            try:\n"
-        "                is_made = put_commit(self._store, self._at + 1, files, transactions, CLOCK.now())\n"
+        "                self._put(files, {**self._fence(), **transactions})\n"
         "            except Exception:\n"
         "                self._at = int(self._followed.refresh().version())\n"
-        "                continue\n"
-        "            if is_made:\n",
+        "                again = [self.folder.write(stored, _logged_at(stored), self.statistics)] if files else []\n"
+        "                self._put(again, {**self._fence(), **transactions})\n"
+        "        else:\n",
     ),
     _mend(
         "the journal doubles tokens",
