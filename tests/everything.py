@@ -18,7 +18,7 @@ from xml.etree import ElementTree as ET
 import psutil
 
 PYTEST = (sys.executable, "-m", "pytest")
-E2E = (*PYTEST, "tests/e2e")
+E2E = (*PYTEST, "--durations", "20", "--durations-min", "10", "tests/e2e")
 SHARED = ("-n", "3", "--dist", "loadfile", "--no-loadscope-reorder")
 """Three workers: two cores are not busy with two, since some tests wait. Which file is next: `tests.turns`."""
 LISTED = ("--durations", "40", "--durations-min", "5")
