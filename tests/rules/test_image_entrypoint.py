@@ -184,3 +184,19 @@ def test_while_weir_is_developed_the_code_is_where_it_can_be_changed_and_is_copi
     (code / "jobs" / "run.py").write_text("changed")
     assert run(path, "weir status", **given).returncode == 0
     assert (code / "jobs" / "run.py").read_text() == "changed"
+
+
+def test_while_weir_is_developed_the_folder_of_the_code_may_be_another_users(place: Path) -> None:
+    """As a volume of a cluster is: everybody may write there, and only its owner change its mode or times."""
+    if os.geteuid() != 0 or shutil.which("setpriv") is None:
+        assert not os.environ.get("CI"), "CI runs as root"
+        pytest.skip("needs root and setpriv")
+    image, code = place / "image", place / "code"
+    (image / "jobs").mkdir(parents=True)
+    (image / "jobs" / "run.py").write_text("of the image")
+    code.mkdir()
+    code.chmod(0o777)
+    variables = {"PATH": f"{place}:/usr/bin:/bin", "WEIR_CODE": str(code), "WEIR_IMAGE_CODE": str(image)}
+    command = [*UNPRIVILEGED, str(ENTRYPOINT), "cat", f"{code}/jobs/run.py"]
+    answer = subprocess.run(command, env=variables, capture_output=True, text=True, check=False)
+    assert (answer.stdout, answer.stderr) == ("of the image", "")
