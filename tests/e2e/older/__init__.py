@@ -26,7 +26,9 @@ def unpack(version: str, data_dir: Path) -> Metered:
     """Make `data_dir` the data folder that the older stack left; what it had metered."""
     data_dir.mkdir(parents=True)
     with tarfile.open(Path(__file__).with_name(f"{version}.tar.xz")) as archive:
-        archive.extractall(data_dir, filter="data")
+        # As `filter="data"`, which Python has since 3.11.4.
+        archive.extraction_filter = getattr(tarfile, "data_filter", None)
+        archive.extractall(data_dir)
     options = ["--quiet", "--set=ON_ERROR_STOP=1", f"--file={data_dir / 'database.sql'}"]
     folders = Folders(data_dir)
     with embedded_database(folders.database) as url:
