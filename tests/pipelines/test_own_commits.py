@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 import random
 import shutil
 import time
@@ -20,7 +21,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 from deltalake.exceptions import CommitFailedError, DeltaError
 
-from jobs.runtime.delta import own_commit, table
+from jobs.runtime.delta import new_files, own_commit, table
 from jobs.runtime.delta.compaction import compact
 from jobs.runtime.delta.followed import CHECKPOINT_INTERVAL, FollowedTable
 from jobs.runtime.delta.known_commit import KnownCommit
@@ -138,6 +139,29 @@ def test_files_of_tasks_and_commits_without_rows_read_nothing_either(tmp_path: P
     assert found == []
     assert lsns(mine.path) == [1, 2, 3]
     assert DeltaTable(mine.path).transaction_version(POSITION) == 9
+
+
+def test_the_store_is_opened_once_by_the_driver_and_once_by_each_who_gets_the_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mine = driver(tmp_path)
+    opened: list[str] = []
+    store_of = new_files.store_of
+
+    def opening(path: str, *args: Any) -> Any:
+        opened.append(path)
+        return store_of(path, *args)
+
+    monkeypatch.setattr(new_files, "store_of", opening)
+    for _ in range(3):
+        commit(mine)
+    mine.folder.remove(["a file that is gone"])
+    assert opened == [mine.path]
+    sent = pickle.loads(pickle.dumps(mine.folder))
+    assert sent == mine.folder
+    mine.commit_files([sent.write(usage(mine.next_lsn + n), NOW, mine.statistics) for n in range(2)], moved(mine, 2))
+    assert opened == [mine.path] * 2
+    assert lsns(mine.path) == [1, 2, 3, 4, 5]
 
 
 def test_the_log_says_of_an_own_commit_what_it_says_of_one_of_delta_rs(tmp_path: Path) -> None:
@@ -344,9 +368,7 @@ def test_whoever_commits_beside_a_driver_each_row_has_one_lsn(tmp_path: Path, se
     chance, mine, appended, others = random.Random(seed), driver(tmp_path), 0, 0
     zombies: list[DeltaWriter] = []
     for epoch in range(2, 47):
-        match chance.choice(
-            ["commit", "commit", "files", "two days", "others", "compact", "replace", "read", "zombie"]
-        ):
+        match chance.choice(TURNS):
             case "commit" | "two days" as kind:
                 at = [NOW, NOW + timedelta(days=1)] if kind == "two days" else [NOW] * chance.randint(1, 3)
                 append(mine, at)

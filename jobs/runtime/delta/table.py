@@ -163,7 +163,8 @@ class DeltaWriter:
         """The version at which all that this driver watches was as it is known; None: that is to be looked at."""
         self._looked = 0.0
         """When that was."""
-        self._store = store_of(self.path, os.environ)
+        self.folder = Folder(self.path, created._storage_options)
+        """The table's folder, for files that are written beside those of its log."""
         self._held = KnownCommit(self.path)
         self.known: dict[str, int | None] = {}
         self._watched = [self._epoch, LSN]
@@ -250,11 +251,6 @@ class DeltaWriter:
         if self._at is not None and self._followed.table.version() < self._at:
             self._followed.refresh(self._at)
         return self._followed.table
-
-    @property
-    def folder(self) -> Folder:
-        """The table's folder, for files that are written beside those of its log."""
-        return Folder(self.path, self._followed.table._storage_options)
 
     @property
     def schema(self) -> pa.Schema:
@@ -372,7 +368,7 @@ class DeltaWriter:
         """Commit files as the version after the one that is known: if that is there already, its table is looked at."""
         while self._may_put:
             assert self._at is not None, "the table was not looked at"
-            if put_commit(self._store, self._at + 1, files, transactions, CLOCK.now()):
+            if put_commit(self.folder.store, self._at + 1, files, transactions, CLOCK.now()):
                 self._reached(self._at + 1)
                 if self._followed.is_due(self._at):
                     self._followed.write_checkpoint()
