@@ -224,6 +224,24 @@ def test_a_commit_whose_answer_was_lost_is_not_made_twice(tmp_path: Path, monkey
     assert lsns(mine.path) == [1, 2]
 
 
+def test_a_checkpoint_that_fails_after_its_commit_has_no_row_committed_twice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mine = driver(tmp_path)
+    while (log(mine.path)[-1] + 2) % INTERVAL:
+        commit(mine)
+    next_lsn = mine.next_lsn
+
+    def failing(_: FollowedTable) -> None:
+        raise CommitFailedError("the store is away")
+
+    with monkeypatch.context() as patching:
+        patching.setattr(FollowedTable, "write_checkpoint", failing)
+        with pytest.raises(CommitFailedError):
+            append(mine, [NOW])
+    assert lsns(mine.path) == list(range(1, next_lsn + 1))
+
+
 def test_a_position_that_others_moved_since_ends_the_driver(tmp_path: Path) -> None:
     mine = driver(tmp_path)
     commit(mine)

@@ -283,13 +283,12 @@ class DeltaWriter:
             self._put(files, {**self._fence(), **transactions})
         else:
             self._write(stored, {**self._fence(), **transactions})
-        self.known.update(transactions)
+            self.known.update(transactions)
 
     def commit_files(self, files: Sequence[NewFile], transactions: Mapping[str, int]) -> None:
         """As `commit`, of rows that others have written into files beside the table's, in order of lsn."""
         self._refuse_other_log(must_look=not self._may_put)
         self._put(files, {**self._fence(), **transactions})
-        self.known.update(transactions)
 
     @property
     def _may_put(self) -> bool:
@@ -370,11 +369,14 @@ class DeltaWriter:
             assert self._at is not None, "the table was not looked at"
             if put_commit(self.folder.store, self._at + 1, files, transactions, CLOCK.now()):
                 self._reached(self._at + 1)
+                # Before the checkpoint, which may fail: an error must not leave this driver with the lsn before.
+                self.known.update(transactions)
                 if self._followed.is_due(self._at):
                     self._followed.write_checkpoint()
                 return
             self._look()
         self._add(files, transactions)
+        self.known.update(transactions)
 
     def _write(self, rows: pa.Table, transactions: Mapping[str, int]) -> None:
         """Commit rows (`stored`) of any number and log dates by delta-rs, from the handle's version on."""
