@@ -348,6 +348,20 @@ def test_who_slept_until_the_log_was_cleaned_up_commits_nothing_in_a_hole(
     assert free not in log(zombie.path)
 
 
+def test_a_commit_that_expired_ends_no_driver_that_has_seen_later_ones(tmp_path: Path) -> None:
+    """After hours without a commit of its own, a batch that first reads the table: a compaction has cut the log."""
+    mine = driver(tmp_path)
+    for _ in range(3):
+        commit(mine)
+    last = log(mine.path)[-1]
+    compact(str(tmp_path), Table.USAGE, before=NOW.date() + timedelta(days=1), keep=timedelta(days=7))
+    assert log(mine.path)[-1] > last
+    Path(mine.path, "_delta_log", f"{last:020d}.json").unlink()
+    assert mine.table.version() == log(mine.path)[-1]
+    commit(mine)
+    assert lsns(mine.path) == [1, 2, 3, 4]
+
+
 def test_a_table_with_constraints_is_delta_rs_to_write(tmp_path: Path) -> None:
     mine = driver(tmp_path)
     commit(mine)

@@ -56,6 +56,11 @@ class KnownCommit:
         if version != self._version or self._tag is None:
             self._version, self._tag = version, self._look(version)
 
+    @property
+    def version(self) -> int:
+        """The version that it made; -1 before any is held."""
+        return self._version
+
     def holds(self, version: int) -> bool:
         """Whether it is the commit that made this version, and was there when it was looked at."""
         return version == self._version and self._tag is not None

@@ -303,21 +303,20 @@ class DeltaWriter:
         so where nothing is known of the last version, or was looked at for long.
         """
         held = self._held.log()
-        # A commit that expired while others came after it may be gone; the newest one is never cleaned away.
-        is_expired = (
-            held is Log.GONE
-            and DeltaTable(self.path, storage_options=storage_options(self.path)).version() > self._newest_known
-        )
+        is_expired = held is Log.GONE and self._goes_on_after_held()
         if held is not Log.SAME and not is_expired:
             raise Fenced(f"{self.path} was deleted, recreated or rolled back below this driver")
         is_recent = self._at is not None and time.monotonic() - self._looked < KNOWN_SECONDS
         if must_look or self._at is None or not is_recent or is_expired or not self._held.holds(self._at):
             self._look()
 
-    @property
-    def _newest_known(self) -> int:
-        """The newest version that this driver knows of."""
-        return max(int(self._followed.table.version()), -1 if self._at is None else self._at)
+    def _goes_on_after_held(self) -> bool:
+        """Whether the held commit may have expired: others came after it, and the newest one is never cleaned away.
+
+        The handle may have seen later versions, which no log may lack.
+        """
+        newest = DeltaTable(self.path, storage_options=storage_options(self.path)).version()
+        return self._held.version < newest >= self._followed.table.version()
 
     def _look(self) -> None:
         """Follow the log to its end. Raises as `_refuse_moved`."""
