@@ -27,7 +27,7 @@ from jobs.runtime.delta.followed import CHECKPOINT_INTERVAL, FollowedTable
 from jobs.runtime.delta.known_commit import KnownCommit
 from jobs.runtime.delta.live_files import LiveFiles, files_of
 from jobs.runtime.delta.table import KNOWN_SECONDS, LSN, DeltaWriter, committing
-from jobs.runtime.errors import Fenced, Outrun
+from jobs.runtime.errors import Fenced, Outrun, Refused
 from jobs.streams import USAGE, Table
 
 NOW = datetime(2026, 1, 2, 12, tzinfo=UTC)
@@ -360,6 +360,14 @@ def test_a_commit_that_expired_ends_no_driver_that_has_seen_later_ones(tmp_path:
     assert mine.table.version() == log(mine.path)[-1]
     commit(mine)
     assert lsns(mine.path) == [1, 2, 3, 4]
+
+
+def test_a_table_that_was_copied_without_its_partitions_is_refused(tmp_path: Path) -> None:
+    """A file says its log date by its partition alone: rows of this table would have none."""
+    DeltaTable.create(f"{tmp_path}/{Table.USAGE}", USAGE)
+    with pytest.raises(Refused, match="is not partitioned by log_date"):
+        driver(tmp_path)
+    assert log(f"{tmp_path}/{Table.USAGE}") == [0]
 
 
 def test_a_table_with_constraints_is_delta_rs_to_write(tmp_path: Path) -> None:

@@ -187,6 +187,12 @@ class DeltaWriter:
             # The table was empty, so nothing was removed: a row that is missing later is a loss.
             taken[REMOVED] = 0
         missing = missing_columns(self.table, self._schema)
+        if LOG_DATE in self._schema.names and self.table.metadata().partition_columns != [LOG_DATE]:
+            # Files of drivers and tasks say it by their partition alone.
+            raise Refused(
+                f"{self.path} is not partitioned by {LOG_DATE}: another program made or copied it; put back the table "
+                "that Weir wrote"
+            )
         if not missing:
             taken |= self._schema_transactions()
         # Also when the epoch is taken again: a commit of mine that is still on its way cannot arrive after this one.
