@@ -26,6 +26,7 @@ from jobs.runtime.delta.compaction import compact
 from jobs.runtime.delta.followed import CHECKPOINT_INTERVAL, FollowedTable
 from jobs.runtime.delta.known_commit import KnownCommit
 from jobs.runtime.delta.live_files import LiveFiles, files_of
+from jobs.runtime.delta.object_store import store_of
 from jobs.runtime.delta.table import KNOWN_SECONDS, LSN, DeltaWriter, committing
 from jobs.runtime.errors import Fenced, Outrun, Refused
 from jobs.streams import USAGE, Table
@@ -146,7 +147,6 @@ def test_the_store_is_opened_once_by_the_driver_and_once_by_each_who_gets_the_fo
 ) -> None:
     mine = driver(tmp_path)
     opened: list[str] = []
-    store_of = new_files.store_of
 
     def opening(path: str, *args: Any) -> Any:
         opened.append(path)
