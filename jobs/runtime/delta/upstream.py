@@ -43,7 +43,7 @@ class Upstream:
         self._held: KnownCommit | None = None
         # The batch's thread and the reporting one look at the same handle; each would decide with half of the other's.
         self._looking = threading.Lock()
-        self._transactions: dict[str, int | None] = dict.fromkeys((LSN, FRONTIER, REMOVED))
+        self._transactions: dict[str, int | None] = dict.fromkeys((LSN, FRONTIER))
         self.columns: tuple[str, ...] = ()
         """The table's columns; it may get more while it is read."""
         self.next_lsn = 1
