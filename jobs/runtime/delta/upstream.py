@@ -86,8 +86,9 @@ class Upstream:
     def _look(self) -> None:
         if self._followed is None or self._held is None:
             if (found := open_table(self._tables, self._name)) is not None:
-                self._followed, self._held = FollowedTable(found), KnownCommit(self._path)
-                self._take(found, self._held)
+                held = KnownCommit(self._path)
+                self._take(found, held)
+                self._followed, self._held = FollowedTable(found), held
             return
         table_id = _id_of(self._followed.table)
         self._refuse_another_log(table_id, self._held)
