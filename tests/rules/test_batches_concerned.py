@@ -13,7 +13,7 @@ from jobs.runtime.postgres.sink import _concerns
 from jobs.sessionization.pipeline import JOB as SESSIONIZATION
 from jobs.streams import SCHEMAS
 
-ROWS = {
+ROWS: dict[str, dict[str, str | None]] = {
     SESSIONIZATION.name: {"disposition": "accepted", "family": None, "user_id": "u"},
     ANALYTICS.name: {"outcome": "matched"},
 }
