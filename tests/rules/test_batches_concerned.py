@@ -25,7 +25,7 @@ TYPES = ("ai.inference.request.v1", "source.heartbeat.v1")
 def test_a_batch_concerns_a_job_if_its_condition_holds_for_a_row(job: PostgresJob[Any], *, is_one: bool) -> None:
     """The condition may name a column more than once."""
     wanted = ROWS[job.name] | {"type": TYPES[0]}
-    other = {"disposition": "rejected", "outcome": "unmatched", "type": TYPES[1]}
+    other: dict[str, str | None] = {"disposition": "rejected", "outcome": "unmatched", "type": TYPES[1]}
     schema = SCHEMAS[job.reads]
     rows = pa.Table.from_pylist(
         [{field.name: row.get(field.name) for field in schema} for row in ([other, wanted] if is_one else [other])],
