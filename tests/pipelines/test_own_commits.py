@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 import random
 import shutil
 import time
@@ -20,13 +21,14 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 from deltalake.exceptions import CommitFailedError, DeltaError
 
-from jobs.runtime.delta import own_commit, table
+from jobs.runtime.delta import new_files, own_commit, table
 from jobs.runtime.delta.compaction import compact
 from jobs.runtime.delta.followed import CHECKPOINT_INTERVAL, FollowedTable
 from jobs.runtime.delta.known_commit import KnownCommit
 from jobs.runtime.delta.live_files import LiveFiles, files_of
+from jobs.runtime.delta.object_store import store_of
 from jobs.runtime.delta.table import KNOWN_SECONDS, LSN, DeltaWriter, committing
-from jobs.runtime.errors import Fenced, Outrun
+from jobs.runtime.errors import Fenced, Outrun, Refused
 from jobs.streams import USAGE, Table
 
 NOW = datetime(2026, 1, 2, 12, tzinfo=UTC)
@@ -140,6 +142,28 @@ def test_files_of_tasks_and_commits_without_rows_read_nothing_either(tmp_path: P
     assert DeltaTable(mine.path).transaction_version(POSITION) == 9
 
 
+def test_the_store_is_opened_once_by_the_driver_and_once_by_each_who_gets_the_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mine = driver(tmp_path)
+    opened: list[str] = []
+
+    def opening(path: str, *args: Any) -> Any:
+        opened.append(path)
+        return store_of(path, *args)
+
+    monkeypatch.setattr(new_files, "store_of", opening)
+    for _ in range(3):
+        commit(mine)
+    mine.folder.remove(["a file that is gone"])
+    assert opened == [mine.path]
+    sent = pickle.loads(pickle.dumps(mine.folder))
+    assert sent == mine.folder
+    mine.commit_files([sent.write(usage(mine.next_lsn + n), NOW, mine.statistics) for n in range(2)], moved(mine, 2))
+    assert opened == [mine.path] * 2
+    assert lsns(mine.path) == [1, 2, 3, 4, 5]
+
+
 def test_the_log_says_of_an_own_commit_what_it_says_of_one_of_delta_rs(tmp_path: Path) -> None:
     mine = driver(tmp_path)
     live = LiveFiles(mine.path, (LSN, POSITION))
@@ -198,6 +222,24 @@ def test_a_commit_whose_answer_was_lost_is_not_made_twice(tmp_path: Path, monkey
     with pytest.raises(Fenced):
         mine.append(lambda lsn: (usage(lsn), moved(mine)))
     assert lsns(mine.path) == [1, 2]
+
+
+def test_a_checkpoint_that_fails_after_its_commit_has_no_row_committed_twice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mine = driver(tmp_path)
+    while (log(mine.path)[-1] + 2) % INTERVAL:
+        commit(mine)
+    next_lsn = mine.next_lsn
+
+    def failing(_: FollowedTable) -> None:
+        raise CommitFailedError("the store is away")
+
+    with monkeypatch.context() as patching:
+        patching.setattr(FollowedTable, "write_checkpoint", failing)
+        with pytest.raises(CommitFailedError):
+            append(mine, [NOW])
+    assert lsns(mine.path) == list(range(1, next_lsn + 1))
 
 
 def test_a_position_that_others_moved_since_ends_the_driver(tmp_path: Path) -> None:
@@ -306,6 +348,28 @@ def test_who_slept_until_the_log_was_cleaned_up_commits_nothing_in_a_hole(
     assert free not in log(zombie.path)
 
 
+def test_a_commit_that_expired_ends_no_driver_that_has_seen_later_ones(tmp_path: Path) -> None:
+    """After hours without a commit of its own, a batch that first reads the table: a compaction has cut the log."""
+    mine = driver(tmp_path)
+    for _ in range(3):
+        commit(mine)
+    last = log(mine.path)[-1]
+    compact(str(tmp_path), Table.USAGE, before=NOW.date() + timedelta(days=1), keep=timedelta(days=7))
+    assert log(mine.path)[-1] > last
+    Path(mine.path, "_delta_log", f"{last:020d}.json").unlink()
+    assert mine.table.version() == log(mine.path)[-1]
+    commit(mine)
+    assert lsns(mine.path) == [1, 2, 3, 4]
+
+
+def test_a_table_that_was_copied_without_its_partitions_is_refused(tmp_path: Path) -> None:
+    """A file says its log date by its partition alone: rows of this table would have none."""
+    DeltaTable.create(f"{tmp_path}/{Table.USAGE}", USAGE)
+    with pytest.raises(Refused, match="is not partitioned by log_date"):
+        driver(tmp_path)
+    assert log(f"{tmp_path}/{Table.USAGE}") == [0]
+
+
 def test_a_table_with_constraints_is_delta_rs_to_write(tmp_path: Path) -> None:
     mine = driver(tmp_path)
     commit(mine)
@@ -344,9 +408,7 @@ def test_whoever_commits_beside_a_driver_each_row_has_one_lsn(tmp_path: Path, se
     chance, mine, appended, others = random.Random(seed), driver(tmp_path), 0, 0
     zombies: list[DeltaWriter] = []
     for epoch in range(2, 47):
-        match chance.choice(
-            ["commit", "commit", "files", "two days", "others", "compact", "replace", "read", "zombie"]
-        ):
+        match chance.choice(TURNS):
             case "commit" | "two days" as kind:
                 at = [NOW, NOW + timedelta(days=1)] if kind == "two days" else [NOW] * chance.randint(1, 3)
                 append(mine, at)

@@ -129,6 +129,25 @@ def test_a_log_that_is_replaced_while_it_is_followed_is_not_believed(
     assert known.next_lsn == 2
 
 
+def test_a_log_that_is_replaced_before_its_table_is_asked_for_is_not_believed(tmp_path: Path) -> None:
+    """It is the same table, and goes on beyond what was read, with other commits."""
+    mine = driver(tmp_path)
+    known = upstream(tmp_path)
+    shutil.copytree(mine.path, tmp_path / "of then")
+    commit(mine)
+    known.refresh()
+    shutil.rmtree(mine.path)
+    shutil.copytree(tmp_path / "of then", mine.path)
+    another = driver(tmp_path, 2)
+    for _ in range(3):
+        commit(another, 7)
+    with pytest.raises(Refused, match="was deleted, recreated or rolled back while it was read"):
+        _ = known.table
+    with pytest.raises(Refused, match="was deleted, recreated or rolled back while it was read"):
+        known.refresh()
+    assert known.next_lsn == 2
+
+
 @pytest.mark.parametrize("seed", range(4))
 def test_whatever_is_committed_a_reader_knows_what_the_table_says(tmp_path: Path, seed: int) -> None:
     """Random commits of rows, of none, of two applications, compactions and columns; looks now and then."""

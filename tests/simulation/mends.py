@@ -42,8 +42,8 @@ MENDS = (
     _mend(
         "the log of an open table is never compared",
         f"{DELTA}/upstream.py",
-        "            self._refuse_another_log(self._followed.table, self._held)\n",
-        "",
+        "        if state is Log.SAME:\n            return\n",
+        "        return\n",
     ),
     _mend(
         "usage is priced from version tables made anew",

@@ -370,6 +370,25 @@ def test_a_pause_depends_on_the_rows_of_its_batch_and_ends_when_half_of_what_the
     assert taken(after_seconds=1, new=0) == 5
 
 
+def test_a_minute_of_commits_is_one_batch_where_the_driver_reads_whole_batches(
+    journal: Journal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else the next batch would follow at once, however long it is to wait (`busy_batch_interval_seconds`)."""
+    first, now = journal.next_lsn, 1_000.0
+    monkeypatch.setattr("jobs.runtime.delta.source.time", SimpleNamespace(monotonic=lambda: now))
+    sink: Any = SimpleNamespace(rows_at_once=100, driver_rows=1_000, task_rows=0, position=lambda: first)
+    table = TableSource(SESSIONIZATION, SessionizationConfig(), environment("", Path(journal.tables)), sink)
+    assert table.exists()
+    table._is_idle = True
+    table.has_news()
+    for _ in range(60):
+        journal.commit([heartbeat(2)])
+    found = table.found()
+    assert isinstance(found, pa.Table)
+    assert len(found) == 60
+    assert table.found() is None, "it is time for a pause"
+
+
 def test_commits_that_left_the_log_or_changed_the_table_are_read_by_spark(journal: Journal) -> None:
     before = version(journal)
     journal.commit([heartbeat(2)])

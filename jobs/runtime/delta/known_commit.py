@@ -22,15 +22,6 @@ MAX_COMMITS = 100
 """That are read one by one; of more the table is opened."""
 
 
-def commit_of(store: ObjectStore, version: int) -> list[Mapping[str, Any]] | None:
-    """The actions of the commit that made a version of the table at `store`; None where the log has none."""
-    try:
-        log = obstore.get(store, f"_delta_log/{version:020d}.json").bytes().to_bytes()
-    except FileNotFoundError:
-        return None
-    return [json.loads(line) for line in log.splitlines()]
-
-
 class Log(Enum):
     """What became of the log since a handle read it."""
 
@@ -56,6 +47,11 @@ class KnownCommit:
         if version != self._version or self._tag is None:
             self._version, self._tag = version, self._look(version)
 
+    @property
+    def version(self) -> int:
+        """The version that it made; -1 before any is held."""
+        return self._version
+
     def holds(self, version: int) -> bool:
         """Whether it is the commit that made this version, and was there when it was looked at."""
         return version == self._version and self._tag is not None
@@ -70,8 +66,12 @@ class KnownCommit:
         return Log.SAME if found == self._tag else Log.REPLACED
 
     def commit(self, version: int) -> list[Mapping[str, Any]] | None:
-        """As `commit_of`."""
-        return commit_of(self._store, version)
+        """The actions of the commit that made a version; None where the log has none."""
+        try:
+            log = obstore.get(self._store, f"_delta_log/{version:020d}.json").bytes().to_bytes()
+        except FileNotFoundError:
+            return None
+        return [json.loads(line) for line in log.splitlines()]
 
     def has(self, version: int) -> bool:
         """Whether the log still holds the commit that made `version`."""

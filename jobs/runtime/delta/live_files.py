@@ -6,7 +6,6 @@ A handle of delta-rs takes longer for each commit since its checkpoint, and agai
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 from functools import cached_property
@@ -15,10 +14,8 @@ from urllib.parse import unquote
 
 import polars as pl
 from deltalake import DeltaTable
-from obstore.store import LocalStore, ObjectStore
 
-from jobs.runtime.delta.known_commit import MAX_COMMITS, KnownCommit, Log, commit_of
-from jobs.runtime.delta.object_store import store_of
+from jobs.runtime.delta.known_commit import MAX_COMMITS, KnownCommit, Log
 
 INSTANT = pl.Datetime("us", "UTC")
 FILES = {
@@ -51,12 +48,8 @@ class LiveFiles:
         self.transactions: dict[str, int | None] = dict.fromkeys(transactions)
 
     @cached_property
-    def _store(self) -> ObjectStore:
-        """Looked for when there is a table."""
-        return store_of(self._path, os.environ) if "://" in self._path else LocalStore(self._path)
-
-    @cached_property
     def _held(self) -> KnownCommit:
+        """Made when there is a table."""
         return KnownCommit(self._path)
 
     def read(self, table: DeltaTable) -> None:
@@ -81,7 +74,7 @@ class LiveFiles:
         if not self.is_same_log():
             return False
         for _ in range(MAX_COMMITS):
-            if (actions := commit_of(self._store, self._version + 1)) is None:
+            if (actions := self._held.commit(self._version + 1)) is None:
                 self._held.hold_version(self._version)
                 return True
             if not self._apply(actions):

@@ -15,8 +15,10 @@ from jobs.runtime.delta.rows_by_lsn import few_rows, whole
 from jobs.runtime.delta.table import LSN, open_table
 from jobs.streams import Table
 
-MAX_ROWS_LOOKED_THROUGH = 500_000
-"""Of files that are read by the driver for a few of their rows. In more than that Spark finds them faster."""
+MAX_ROWS_LOOKED_THROUGH = 2_000_000
+"""Of files that are read by the driver for some of their rows: of outcomes of 15 seconds whose requests came up to a
+minute before, at more than 20,000 events/s. Of a million rows it takes 0.2 CPU-seconds, and Spark takes many.
+"""
 
 
 class DeltaLookup:

@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import cached_property
+from typing import Any
 
 import obstore
 import pyarrow as pa
@@ -19,6 +21,7 @@ import pyarrow.parquet as pq
 from deltalake.fs import DeltaStorageHandler
 from deltalake.transaction import AddAction
 from obstore.exceptions import BaseError as StoreError
+from obstore.store import ObjectStore
 from pyarrow.fs import PyFileSystem
 
 from jobs.runtime.delta.object_store import store_of
@@ -57,6 +60,15 @@ class Folder:
     path: str
     options: dict[str, str] | None
 
+    @cached_property
+    def store(self) -> ObjectStore:
+        """Opened once: with a client for each file each would have a connection of its own, too."""
+        return store_of(self.path, os.environ)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What a task gets of it, which opens the store itself."""
+        return {"path": self.path, "options": self.options}
+
     @property
     def files(self) -> PyFileSystem:
         """All files in it, in the log or not."""
@@ -68,16 +80,15 @@ class Folder:
         Raises OSError: of a task's error the driver sees the text, and waits for a store only then.
         """
         try:
-            obstore.put(store_of(self.path, os.environ), path, data.to_pybytes())
+            obstore.put(self.store, path, data.to_pybytes())
         except StoreError as error:
             raise OSError(str(error)) from None
 
     def remove(self, paths: Iterable[str]) -> None:
         """Remove files; those that are gone are no error."""
-        store = store_of(self.path, os.environ)
         for path in paths:
             with suppress(FileNotFoundError):
-                obstore.delete(store, path)
+                obstore.delete(self.store, path)
 
     def write(self, rows: pa.Table, logged_at: datetime, statistics: frozenset[str]) -> NewFile:
         """Rows that are logged at that instant, in one group, and for the log `statistics` of those columns; the
@@ -116,8 +127,7 @@ class Exchanged:
 
     def clear(self) -> None:
         """Remove the files of this driver and of earlier ones: a zombie must leave those of its successor."""
-        store = store_of(self.folder.path, os.environ)
-        listed = [str(file["path"]) for files in obstore.list(store, f"{EXCHANGE}/") for file in files]
+        listed = [str(file["path"]) for files in obstore.list(self.folder.store, f"{EXCHANGE}/") for file in files]
         self.folder.remove(path for path in listed if _epoch_of(path) <= self.epoch)
 
 

@@ -38,15 +38,18 @@ def few_rows(table: DeltaTable, lsns: pl.Series, columns: Sequence[str], max_row
     """
     ordered = lsns.unique().sort()
     files = pl.DataFrame(table.get_add_actions(flatten=True)).filter(pl.col("num_records") > 0)
-    low = ordered.search_sorted(files["min.lsn"], side="left")
-    high = ordered.search_sorted(files["max.lsn"], side="right")
-    holding = files.filter(low < high)
+    begin = ordered.search_sorted(files["min.lsn"], side="left")
+    end = ordered.search_sorted(files["max.lsn"], side="right")
+    holding = files.select("path", "num_records", begin=begin, end=end).filter(pl.col("begin") < pl.col("end"))
     if holding["num_records"].sum() > max_rows:
         return None
     kinds = pl.DataFrame(pa.schema(table.schema().to_arrow()).empty_table()).schema
     wanted = {name: kinds[name] for name in ("lsn", *columns) if name in kinds}
-    is_wanted = pl.col("lsn").is_in(ordered.implode())
-    found = [_read(table, path, is_wanted, [*wanted], wanted) for path in holding["path"]]
+    # Each file is asked for its own lsns: a set of all of them would be made again for each file.
+    found = [
+        _read(table, path, pl.col("lsn").is_in(ordered[first:after].implode()), [*wanted], wanted)
+        for path, first, after in holding.select("path", "begin", "end").iter_rows()
+    ]
     return pl.concat([pl.DataFrame(schema=wanted), *found])
 
 

@@ -36,6 +36,8 @@ LOOK_SECONDS = 0.25
 MAX_COMMIT_ROWS = 10_000_000
 """Of a single commit that tasks read: nobody can cut it, and no task holds all of it."""
 MAX_TASK_BYTES = 8 << 30
+COMMITS_OF_A_BATCH = 100
+"""That the driver reads together where it reads whole batches: more than a minute has, and no pause is longer."""
 WHOLE_ROWS = 400_000
 """Of a commit that the driver reads: two full batches of ingestion."""
 MAX_BYTES_PER_TRIGGER = 32 << 20
@@ -263,7 +265,8 @@ class TableSource(IdleTrigger):
             return replace(self.few, rows=3 * self._chunk, rows_of_one=WHOLE_ROWS, file_bytes=self.whole_file_bytes)
         if self._driver_rows == 0:
             return self.few
-        return replace(self.few, rows=self._driver_rows, file_bytes=self.whole_file_bytes)
+        most = {"commits": COMMITS_OF_A_BATCH, "rows": self._driver_rows, "file_bytes": self.whole_file_bytes}
+        return replace(self.few, **most)
 
     @property
     def trigger(self) -> str:

@@ -163,7 +163,8 @@ class DeltaWriter:
         """The version at which all that this driver watches was as it is known; None: that is to be looked at."""
         self._looked = 0.0
         """When that was."""
-        self._store = store_of(self.path, os.environ)
+        self.folder = Folder(self.path, created._storage_options)
+        """The table's folder, for files that are written beside those of its log."""
         self._held = KnownCommit(self.path)
         self.known: dict[str, int | None] = {}
         self._watched = [self._epoch, LSN]
@@ -186,6 +187,12 @@ class DeltaWriter:
             # The table was empty, so nothing was removed: a row that is missing later is a loss.
             taken[REMOVED] = 0
         missing = missing_columns(self.table, self._schema)
+        if LOG_DATE in self._schema.names and self.table.metadata().partition_columns != [LOG_DATE]:
+            # Files of drivers and tasks say it by their partition alone.
+            raise Refused(
+                f"{self.path} is not partitioned by {LOG_DATE}: another program made or copied it; put back the table "
+                "that Weir wrote"
+            )
         if not missing:
             taken |= self._schema_transactions()
         # Also when the epoch is taken again: a commit of mine that is still on its way cannot arrive after this one.
@@ -252,11 +259,6 @@ class DeltaWriter:
         return self._followed.table
 
     @property
-    def folder(self) -> Folder:
-        """The table's folder, for files that are written beside those of its log."""
-        return Folder(self.path, self._followed.table._storage_options)
-
-    @property
     def schema(self) -> pa.Schema:
         """The columns of the rows that this driver writes; the table may have more, of another configuration."""
         return self._schema
@@ -287,13 +289,12 @@ class DeltaWriter:
             self._put(files, {**self._fence(), **transactions})
         else:
             self._write(stored, {**self._fence(), **transactions})
-        self.known.update(transactions)
+            self.known.update(transactions)
 
     def commit_files(self, files: Sequence[NewFile], transactions: Mapping[str, int]) -> None:
         """As `commit`, of rows that others have written into files beside the table's, in order of lsn."""
         self._refuse_other_log(must_look=not self._may_put)
         self._put(files, {**self._fence(), **transactions})
-        self.known.update(transactions)
 
     @property
     def _may_put(self) -> bool:
@@ -308,21 +309,20 @@ class DeltaWriter:
         so where nothing is known of the last version, or was looked at for long.
         """
         held = self._held.log()
-        # A commit that expired while others came after it may be gone; the newest one is never cleaned away.
-        is_expired = (
-            held is Log.GONE
-            and DeltaTable(self.path, storage_options=storage_options(self.path)).version() > self._newest_known
-        )
+        is_expired = held is Log.GONE and self._goes_on_after_held()
         if held is not Log.SAME and not is_expired:
             raise Fenced(f"{self.path} was deleted, recreated or rolled back below this driver")
         is_recent = self._at is not None and time.monotonic() - self._looked < KNOWN_SECONDS
         if must_look or self._at is None or not is_recent or is_expired or not self._held.holds(self._at):
             self._look()
 
-    @property
-    def _newest_known(self) -> int:
-        """The newest version that this driver knows of."""
-        return max(int(self._followed.table.version()), -1 if self._at is None else self._at)
+    def _goes_on_after_held(self) -> bool:
+        """Whether the held commit may have expired: others came after it, and the newest one is never cleaned away.
+
+        The handle may have seen later versions, which no log may lack.
+        """
+        newest = DeltaTable(self.path, storage_options=storage_options(self.path)).version()
+        return self._held.version < newest >= self._followed.table.version()
 
     def _look(self) -> None:
         """Follow the log to its end. Raises as `_refuse_moved`."""
@@ -372,13 +372,16 @@ class DeltaWriter:
         """Commit files as the version after the one that is known: if that is there already, its table is looked at."""
         while self._may_put:
             assert self._at is not None, "the table was not looked at"
-            if put_commit(self._store, self._at + 1, files, transactions, CLOCK.now()):
+            if put_commit(self.folder.store, self._at + 1, files, transactions, CLOCK.now()):
                 self._reached(self._at + 1)
+                # Before the checkpoint, which may fail: an error must not leave this driver with the lsn before.
+                self.known.update(transactions)
                 if self._followed.is_due(self._at):
                     self._followed.write_checkpoint()
                 return
             self._look()
         self._add(files, transactions)
+        self.known.update(transactions)
 
     def _write(self, rows: pa.Table, transactions: Mapping[str, int]) -> None:
         """Commit rows (`stored`) of any number and log dates by delta-rs, from the handle's version on."""

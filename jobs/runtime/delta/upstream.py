@@ -43,7 +43,7 @@ class Upstream:
         self._held: KnownCommit | None = None
         # The batch's thread and the reporting one look at the same handle; each would decide with half of the other's.
         self._looking = threading.Lock()
-        self._transactions: dict[str, int | None] = dict.fromkeys((LSN, FRONTIER, REMOVED))
+        self._transactions: dict[str, int | None] = dict.fromkeys((LSN, FRONTIER))
         self.columns: tuple[str, ...] = ()
         """The table's columns; it may get more while it is read."""
         self.next_lsn = 1
@@ -60,10 +60,11 @@ class Upstream:
     def table(self) -> DeltaTable | None:
         """The table as of the last look, or a later one; None before it exists."""
         with self._looking:
-            if self._followed is not None and self._followed.table.version() < (self.version or 0):
-                self._followed.refresh(self.version or 0)
-                self._take(self._followed.table)
-            return None if self._followed is None else self._followed.table
+            if self._followed is None:
+                return None
+            if self._held is not None and self._followed.table.version() < (self.version or 0):
+                self._open(self._followed, self._held)
+            return self._followed.table
 
     def reaches(self, version: int) -> bool:
         """Whether the table's log still has the commits after `version`."""
@@ -84,22 +85,28 @@ class Upstream:
 
     def _look(self) -> None:
         if self._followed is None or self._held is None:
-            found = open_table(self._tables, self._name)
-            self._followed = None if found is None else FollowedTable(found)
-        else:
-            self._refuse_another_log(self._followed.table, self._held)
-            if self._follow(self._followed.table, self._held):
-                return
-            self._followed.refresh(self.version or 0)
-        if self._followed is not None:
-            self._take(self._followed.table)
+            if (found := open_table(self._tables, self._name)) is not None:
+                held = KnownCommit(self._path)
+                self._take(found, held)
+                self._followed, self._held = FollowedTable(found), held
+            return
+        table_id = _id_of(self._followed.table)
+        self._refuse_another_log(table_id, self._held)
+        if not self._follow(table_id, self._held):
+            self._open(self._followed, self._held)
 
-    def _take(self, table: DeltaTable) -> None:
+    def _open(self, followed: FollowedTable, held: KnownCommit) -> None:
+        """Read the newest version. Raises Refused where the log was replaced before that."""
+        table_id = _id_of(followed.table)
+        table = followed.refresh(self.version or 0)
+        self._refuse_another_log(table_id, held)
+        self._take(table, held)
+
+    def _take(self, table: DeltaTable, held: KnownCommit) -> None:
         """What this version of the table says."""
-        self._held = self._held or KnownCommit(self._path)
         self.columns = tuple(field.name for field in table.schema().fields)
         self._transactions = {name: table.transaction_version(name) for name in self._transactions}
-        self._reach(self._held, int(table.version()))
+        self._reach(held, int(table.version()))
 
     def _reach(self, held: KnownCommit, version: int) -> None:
         held.hold_version(version)
@@ -107,7 +114,7 @@ class Upstream:
         self.frontier = instant_of(self._transactions[FRONTIER])
         self.reached = version, self.next_lsn
 
-    def _follow(self, table: DeltaTable, held: KnownCommit) -> bool:
+    def _follow(self, table_id: str, held: KnownCommit) -> bool:
         """Take the commits since. False where the table has to be read: of other columns, or of too many commits.
 
         Raises Refused where the log was replaced meanwhile.
@@ -118,7 +125,7 @@ class Upstream:
                 # Commits that are gone from the log are in a checkpoint, which the table has.
                 is_there = held.has(version)
                 if is_there and version > (self.version or 0):
-                    self._refuse_another_log(table, held)
+                    self._refuse_another_log(table_id, held)
                     self._transactions = found
                     self._reach(held, version)
                 return is_there
@@ -129,14 +136,14 @@ class Upstream:
             found |= {txn["appId"]: txn["version"] for txn in moved if txn["appId"] in found}
         return False
 
-    def _refuse_another_log(self, table: DeltaTable, held: KnownCommit) -> None:
+    def _refuse_another_log(self, table_id: str, held: KnownCommit) -> None:
         state = held.log()
         if state is Log.SAME:
             return
         now = open_table(self._tables, self._name)
         # A commit may be cleaned away while it is the newest that is known here; a log that ends before it was cut off.
         cleaned = state is Log.GONE and now is not None and now.version() >= (self.version or 0)
-        if now is None or not cleaned or now.metadata().id != table.metadata().id:
+        if now is None or not cleaned or _id_of(now) != table_id:
             raise Refused(
                 f"{self._path} was deleted, recreated or rolled back while it was read; put it back as it was, and "
                 "start again: a start says whether it is the table that was read"
@@ -165,6 +172,11 @@ class Upstream:
                 f"rows from there on; restore the {self._name} that has them"
                 + ("" if job in ALWAYS else f", or run without {job}")
             )
+
+
+def _id_of(table: DeltaTable) -> str:
+    """Who follows a log keeps it: the handle's own may be another one once it was refreshed."""
+    return str(table.metadata().id)
 
 
 def identified(found: DeltaTable, name: Table, path: str, job: str, stored: Position) -> Position:

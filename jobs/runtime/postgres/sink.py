@@ -82,7 +82,8 @@ def place_position(cursor: psycopg.Cursor[Any], job: PostgresJob[Any], to: Posit
 def _concerns(rows: pa.Table, condition: str) -> bool:
     """Whether the condition holds for any of these rows; only the columns that it names are looked at."""
     wanted = pl.sql_expr(condition)
-    return not pl.DataFrame(rows.select(wanted.meta.root_names() or rows.column_names)).filter(wanted).is_empty()
+    named = [*dict.fromkeys(wanted.meta.root_names())]
+    return not pl.DataFrame(rows.select(named or rows.column_names)).filter(wanted).is_empty()
 
 
 class PostgresSink:
