@@ -26,6 +26,7 @@ from api.endpoint_bodies import (
     change_in,
     new_endpoint_in,
     overlap_in,
+    refuse_mail,
     refused_as_problem,
     switch_in,
 )
@@ -42,6 +43,7 @@ from webhooks.changing import change
 from webhooks.delivery_log import COLUMNS as ATTEMPT_COLUMNS
 from webhooks.delivery_log import attempts
 from webhooks.endpoint_errors import IsDisabled
+from webhooks.kinds import Kind
 from webhooks.outcomes import State
 
 DELIVERIES = ("state", "limit", "cursor")
@@ -107,6 +109,9 @@ async def patch(request: Request, services: Services, store: EndpointStore) -> R
     by = _author(key)
 
     def write(database: str, endpoint: str) -> dict[str, Any]:
+        if wanted is not None and wanted.url is not None:
+            # Its kind never changes.
+            refuse_mail(key, Kind(_row(database, endpoint)["kind"]))
         if wanted is not None:
             change(database, endpoint, by, wanted)
         if state is Switch.ENABLED:

@@ -213,6 +213,17 @@ def test_a_key_of_accounts_adds_sees_and_changes_endpoints_of_these_alone(
     refused(call(server, acme, "PATCH", f"{ALL}/{own['endpoint']}", {"accounts": ["globex"]}), 400, "no such member")
 
 
+def test_a_key_of_accounts_writes_no_address_of_mail_into_an_endpoint_that_the_operator_made(
+    server: Server, operator: str, acme: str
+) -> None:
+    made = added(server, operator, url="ops@example.com", kind="mail", accounts=["acme"])
+    path = f"{ALL}/{made['endpoint']}"
+    refused(call(server, acme, "PATCH", path, {"url": "victim@example.org", "note": "x"}), 403, "no address of mail")
+    assert rows(server.database, "SELECT url, note FROM webhook_endpoints") == [("ops@example.com", None)]
+    assert call(server, acme, "PATCH", path, {"note": "ours"}).json["data"]["note"] == "ours"
+    assert call(server, operator, "PATCH", path, {"url": "new@example.com"}).json["data"]["url"] == "new@example.com"
+
+
 def test_accounts_have_so_many_endpoints_and_no_more(server: Server, operator: str, acme: str) -> None:
     with psycopg.connect(server.database) as session:
         session.execute(
