@@ -165,7 +165,8 @@ def test_a_driver_neither_changes_nor_deletes_executors_of_another_release(serve
     assert server.create(document, NAMESPACE) == ""
     place = f"api/v1/namespaces/{NAMESPACE}/pods/a"
     try:
-        for method, body in (("PATCH", {"spec": {"containers": [{"name": "a", "image": "theirs"}]}}), ("DELETE", None)):
+        image = {"containers": [{"name": executor()["containers"][0]["name"], "image": "theirs"}]}
+        for method, body in (("PATCH", {"spec": image}), ("DELETE", None)):
             answer = server.ask(method, place, body, user=DRIVER, dry=True)
             assert "changes and deletes executors and their settings alone" in answer.json()["message"], answer.text
     finally:
