@@ -225,6 +225,18 @@ PLANTED: dict[str, tuple[dict[str, Any], str]] = {
         "whose variables come from the Secrets of executors alone",
     ),
     "node's processes": ({"hostPID": True}, "share nothing with their node"),
+    "node's devices": (
+        {"containers": [{"name": "a", "image": "b", "securityContext": {"privileged": True}}]},
+        "share nothing with their node",
+    ),
+    "node's devices before the start": (
+        {"initContainers": [{"name": "a", "image": "b", "securityContext": {"privileged": True}}]},
+        "share nothing with their node",
+    ),
+    "capability": (
+        {"containers": [{"name": "a", "image": "b", "securityContext": {"capabilities": {"add": ["SYS_ADMIN"]}}}]},
+        "share nothing with their node",
+    ),
 }
 
 
