@@ -38,7 +38,7 @@ def put_commit(
 ) -> bool:
     """Have the log of the table at `store`, partitioned by log date, go on with this version, which adds the files.
 
-    False: it has that version already, of who was faster. After an error the outcome is unknown.
+    False: it has that version already, from a driver that was faster. After an error the outcome is unknown.
     """
     lines = _actions(files, transactions, now)
     content = "\n".join(json.dumps(line, separators=(",", ":")) for line in lines)
