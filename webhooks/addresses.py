@@ -17,6 +17,9 @@ NAT64 = IPv6Network("64:ff9b::/96")
 PROTOCOLS = IPv4Network("192.0.0.0/24")
 """Python 3.11 takes most of it for public; Oracle's cloud has its metadata there."""
 
+NOT_PUBLIC = ", which is no public address"
+"""How the sentence about one ends."""
+
 
 class AddressRefused(Exception):
     """An endpoint that is not called, with a sentence that says why."""
@@ -46,7 +49,12 @@ def refuse_private(addresses: list[str], host: str) -> None:
     """Raises AddressRefused if any of a host's addresses is not public; ValueError for what is no address."""
     for address in addresses:
         if not is_public(address):
-            raise AddressRefused(f"{host} is {address}, which is no public address")
+            raise AddressRefused(f"{host} is {address}{NOT_PUBLIC}")
+
+
+def without_address(error: str | None) -> str | None:
+    """The same for a customer, who must not learn what a name of Weir's own network stands for."""
+    return "the host has no public address" if error and error.endswith(NOT_PUBLIC) else error
 
 
 def is_public(text: str) -> bool:
