@@ -161,7 +161,7 @@ async def list_deliveries(request: Request, services: Services, store: EndpointS
         return list(islice(endpoints.deliveries(database, endpoint, state, limit + 1, before), limit + 1))
 
     rows, following = page_of(await _run(request, key, store, read), limit, lambda row: [row["number"]])
-    return _answer(_told(columns_of(rows, endpoints.DELIVERY_COLUMNS), "last_error", key), more=following)
+    return _answer(_without_addresses(columns_of(rows, endpoints.DELIVERY_COLUMNS), "last_error", key), more=following)
 
 
 async def list_attempts(request: Request, services: Services, store: EndpointStore) -> Response:
@@ -169,7 +169,7 @@ async def list_attempts(request: Request, services: Services, store: EndpointSto
     key = authorized(request, services, Scope.WEBHOOKS)
     Parameters.of(request.query_params, ())
     read = partial(attempts, number=_number(request.path_params["number"], "number"))
-    return _answer(_told(columns_of(await _run(request, key, store, read), ATTEMPT_COLUMNS), "error", key))
+    return _answer(_without_addresses(columns_of(await _run(request, key, store, read), ATTEMPT_COLUMNS), "error", key))
 
 
 async def resend(request: Request, services: Services, store: EndpointStore) -> Response:
@@ -209,7 +209,7 @@ def _shown(row: Mapping[str, Any], key: ApiKey) -> dict[str, Any]:
     return {name: row[name] for name in endpoints.COLUMNS if name not in hidden}
 
 
-def _told(rows: list[dict[str, Any]], error: str, key: ApiKey) -> list[dict[str, Any]]:
+def _without_addresses(rows: list[dict[str, Any]], error: str, key: ApiKey) -> list[dict[str, Any]]:
     return rows if sees_staff(key) else [{**row, error: without_address(row[error])} for row in rows]
 
 

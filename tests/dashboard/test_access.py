@@ -18,6 +18,7 @@ from jobs.runtime.postgres.reader_role import ROLE
 from jobs.runtime.postgres.schema import migrate
 from tests.dashboard.reader import reader_url
 from tests.database_rows import window, write
+from tests.waiting import wait_until
 
 NOON = datetime(2026, 3, 4, 12, tzinfo=UTC)
 
@@ -86,7 +87,10 @@ def bound(database: str, reader: str) -> Iterator[str]:
         owner.execute("INSERT INTO reader_logins VALUES ('acme_reader', '[\"acme\", \"initech\"]')")
     place = urlsplit(reader)
     yield in_schema(place._replace(netloc=f"acme_reader:acme@{place.hostname}:{place.port}").geturl())
-    with psycopg.connect(database) as owner:
+    with psycopg.connect(database, autocommit=True) as owner:
+        # A session that ends removes its temporary tables last.
+        sessions = "SELECT FROM pg_stat_activity WHERE usename = 'acme_reader'"
+        wait_until(lambda: not owner.execute(sessions).fetchall(), "the sessions of the login ending")
         owner.execute("DROP ROLE acme_reader")
 
 
