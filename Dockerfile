@@ -3,8 +3,9 @@
 #   docker build -t weir .
 #
 # With `--build-arg SERVERS=without` it has no broker and no database: what a release publishes beside the whole image, which its
-# quickstart takes. BASE_IMAGE may be any Debian 12 with Python 3.11; what it lacks is installed (Java, tini, and a library that
-# names users whom a platform chose). The digest is the index of all platforms; the newest is what this prints:
+# quickstart takes. BASE_IMAGE may be any Debian 12 with Python 3.11. Where it lacks Java or tini they are installed, with
+# libnss-wrapper, which names users whom a platform chose; one with both brings that, too, or has no `podUser=platform`. The
+# digest is the index of all platforms; the newest is what this prints:
 #
 #   docker buildx imagetools inspect python:3.11-slim-bookworm
 ARG BASE_IMAGE=docker.io/library/python:3.11-slim-bookworm@sha256:a36c24f9cbdf4fd0f52d67f0823eeac19c2028c637cecc392d97f980d4fec56b

@@ -38,12 +38,11 @@ class Switch(StrEnum):
 def new_endpoint_in(given: Mapping[str, Any], key: ApiKey) -> NewEndpoint:
     """The endpoint that a key asks for: of its accounts where none is named.
 
-    Raises Problem: 400 for what could never be called, 403 for an account that the key does not name, and for mail
-    where it names accounts: the operator's server would send to any address that a customer writes.
+    Raises Problem: 400 for what could never be called, 403 for an account that the key does not name, and as
+    `refuse_mail` does.
     """
     kind = _choice(given, "kind", Kind, Kind.WEBHOOK)
-    if kind is Kind.MAIL and key.accounts:
-        raise Problem(HTTPStatus.FORBIDDEN, f"The key {key.id} names accounts: it adds no endpoint of mail.")
+    refuse_mail(key, kind)
     accounts = _texts(given, "accounts", MAX_ACCOUNT_CHARACTERS) or []
     wanted = NewEndpoint(
         _text(given, "url", MAX_URL_CHARACTERS) or "",
@@ -55,6 +54,15 @@ def new_endpoint_in(given: Mapping[str, Any], key: ApiKey) -> NewEndpoint:
     )
     with refused_as_problem():
         return wanted.checked()
+
+
+def refuse_mail(key: ApiKey, kind: Kind) -> None:
+    """Raises Problem (403) for an address of mail from a key that names accounts.
+
+    The operator's server would send to any address that a customer writes.
+    """
+    if kind is Kind.MAIL and key.accounts:
+        raise Problem(HTTPStatus.FORBIDDEN, f"The key {key.id} names accounts: it chooses no address of mail.")
 
 
 def change_in(given: Mapping[str, Any]) -> Change | None:

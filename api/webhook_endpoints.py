@@ -26,6 +26,7 @@ from api.endpoint_bodies import (
     change_in,
     new_endpoint_in,
     overlap_in,
+    refuse_mail,
     refused_as_problem,
     switch_in,
 )
@@ -38,10 +39,12 @@ from api.read_request import page_of, sees_staff
 from metering.api_keys import ApiKey, Scope
 from monitoring.metrics import ApiRoute
 from webhooks import endpoints
+from webhooks.addresses import without_address
 from webhooks.changing import change
 from webhooks.delivery_log import COLUMNS as ATTEMPT_COLUMNS
 from webhooks.delivery_log import attempts
 from webhooks.endpoint_errors import IsDisabled
+from webhooks.kinds import Kind
 from webhooks.outcomes import State
 
 DELIVERIES = ("state", "limit", "cursor")
@@ -107,6 +110,9 @@ async def patch(request: Request, services: Services, store: EndpointStore) -> R
     by = _author(key)
 
     def write(database: str, endpoint: str) -> dict[str, Any]:
+        if wanted is not None and wanted.url is not None:
+            # Its kind never changes.
+            refuse_mail(key, Kind(_row(database, endpoint)["kind"]))
         if wanted is not None:
             change(database, endpoint, by, wanted)
         if state is Switch.ENABLED:
@@ -155,7 +161,7 @@ async def list_deliveries(request: Request, services: Services, store: EndpointS
         return list(islice(endpoints.deliveries(database, endpoint, state, limit + 1, before), limit + 1))
 
     rows, following = page_of(await _run(request, key, store, read), limit, lambda row: [row["number"]])
-    return _answer(columns_of(rows, endpoints.DELIVERY_COLUMNS), more=following)
+    return _answer(_without_addresses(columns_of(rows, endpoints.DELIVERY_COLUMNS), "last_error", key), more=following)
 
 
 async def list_attempts(request: Request, services: Services, store: EndpointStore) -> Response:
@@ -163,7 +169,7 @@ async def list_attempts(request: Request, services: Services, store: EndpointSto
     key = authorized(request, services, Scope.WEBHOOKS)
     Parameters.of(request.query_params, ())
     read = partial(attempts, number=_number(request.path_params["number"], "number"))
-    return _answer(columns_of(await _run(request, key, store, read), ATTEMPT_COLUMNS))
+    return _answer(_without_addresses(columns_of(await _run(request, key, store, read), ATTEMPT_COLUMNS), "error", key))
 
 
 async def resend(request: Request, services: Services, store: EndpointStore) -> Response:
@@ -201,6 +207,10 @@ def _row(database: str, endpoint: str) -> dict[str, Any]:
 def _shown(row: Mapping[str, Any], key: ApiKey) -> dict[str, Any]:
     hidden = () if sees_staff(key) else STAFF
     return {name: row[name] for name in endpoints.COLUMNS if name not in hidden}
+
+
+def _without_addresses(rows: list[dict[str, Any]], error: str, key: ApiKey) -> list[dict[str, Any]]:
+    return rows if sees_staff(key) else [{**row, error: without_address(row[error])} for row in rows]
 
 
 def _disable(database: str, endpoint: str, by: str, reason: str) -> None:

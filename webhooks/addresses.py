@@ -7,6 +7,7 @@ address a moment later changes nothing.
 from __future__ import annotations
 
 import asyncio
+import re
 import socket
 from contextlib import suppress
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address
@@ -16,6 +17,9 @@ import httpx
 NAT64 = IPv6Network("64:ff9b::/96")
 PROTOCOLS = IPv4Network("192.0.0.0/24")
 """Python 3.11 takes most of it for public; Oracle's cloud has its metadata there."""
+
+REFUSED = re.compile(r" is (?=[^ ,]*[.:][^ ,])[0-9a-f.:%]+(,.*)?$")
+"""The sentence about a private address, also where a long name has left less room for its end."""
 
 
 class AddressRefused(Exception):
@@ -47,6 +51,11 @@ def refuse_private(addresses: list[str], host: str) -> None:
     for address in addresses:
         if not is_public(address):
             raise AddressRefused(f"{host} is {address}, which is no public address")
+
+
+def without_address(error: str | None) -> str | None:
+    """The same for a customer, who must not learn what a name of Weir's own network stands for."""
+    return "the host has no public address" if error and REFUSED.search(error) else error
 
 
 def is_public(text: str) -> bool:

@@ -213,6 +213,34 @@ def test_a_key_of_accounts_adds_sees_and_changes_endpoints_of_these_alone(
     refused(call(server, acme, "PATCH", f"{ALL}/{own['endpoint']}", {"accounts": ["globex"]}), 400, "no such member")
 
 
+def test_a_key_of_accounts_writes_no_address_of_mail_into_an_endpoint_that_the_operator_made(
+    server: Server, operator: str, acme: str
+) -> None:
+    made = added(server, operator, url="ops@example.com", kind="mail", accounts=["acme"])
+    path = f"{ALL}/{made['endpoint']}"
+    refused(call(server, acme, "PATCH", path, {"url": "victim@example.org", "note": "x"}), 403, "no address of mail")
+    assert rows(server.database, "SELECT url, note FROM webhook_endpoints") == [("ops@example.com", None)]
+    assert call(server, acme, "PATCH", path, {"note": "ours"}).json["data"]["note"] == "ours"
+    assert call(server, operator, "PATCH", path, {"url": "new@example.com"}).json["data"]["url"] == "new@example.com"
+
+
+def test_a_customer_does_not_learn_what_a_name_of_weirs_own_network_stands_for(
+    server: Server, operator: str, acme: str
+) -> None:
+    made = added(server, acme, url="https://weir-postgres.metering.svc/", events=["weir.straggler.held"])
+    hold(server.database, ["acme"])
+    queue(server.database)
+    path = f"{ALL}/{made['endpoint']}/deliveries"
+    (delivery,) = call(server, acme, "GET", path).json["data"]
+    attempt = {"number": delivery["number"], "endpoint": made["endpoint"], "account": "acme", "duration_ms": 7}
+    error = "weir-postgres.metering.svc is 10.1.2.3, which is no public address"
+    write(server.database, "webhook_attempts", {**attempt, "attempted_at": "2026-11-01T00:00:00Z", "error": error})
+    for key, told in ((operator, error), (acme, "the host has no public address")):
+        assert [row["last_error"] for row in call(server, key, "GET", path).json["data"]] == [told]
+        log = call(server, key, "GET", f"{path}/{delivery['number']}/attempts").json["data"]
+        assert [entry["error"] for entry in log] == [told]
+
+
 def test_accounts_have_so_many_endpoints_and_no_more(server: Server, operator: str, acme: str) -> None:
     with psycopg.connect(server.database) as session:
         session.execute(

@@ -109,7 +109,7 @@ def api_server(folder: Path) -> Iterator[ApiServer]:
             *("--authorization-mode", "RBAC", "--token-auth-file", str(folder / "tokens")),
             *("--service-cluster-ip-range", "10.96.0.0/16", "--service-account-issuer", "https://kubernetes"),
             *("--service-account-key-file", str(key), "--service-account-signing-key-file", str(key)),
-            *("--endpoint-reconciler-type", "none", "--profiling=false"),
+            *("--endpoint-reconciler-type", "none", "--profiling=false", "--allow-privileged"),
         ],
     )
     with ExitStack() as held:

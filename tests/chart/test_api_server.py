@@ -71,9 +71,15 @@ def executor() -> dict[str, Any]:
     return spec
 
 
+def labels_of(application: str) -> dict[str, str]:
+    """Those of an executor: its template's, and what Spark adds."""
+    found = of_kind(objects("production.yaml"), "SparkApplication")[f"weir-{application}"]
+    return {**found["spec"]["executor"]["template"]["metadata"]["labels"], "spark-role": "executor"}
+
+
 def made(**changes: Any) -> Object:
     """An executor, changed."""
-    return pod({**executor(), **changes}, **{"spark-role": "executor"})
+    return pod({**executor(), **changes}, **labels_of("ingestion"))
 
 
 @pytest.mark.parametrize("example", EXAMPLES)
@@ -119,7 +125,52 @@ def test_a_pod_that_may_do_more_is_none(server: ApiServer, change: dict[str, Any
 def test_a_driver_makes_executors(server: ApiServer) -> None:
     for application in ("ingestion", "joins"):
         spec = pod_specs(objects("production.yaml"))[f"SparkApplication/weir-{application} executor"]
-        assert server.create(pod({**spec, "serviceAccountName": "weir"}), NAMESPACE, user=DRIVER, dry=True) == ""
+        whole = pod({**spec, "serviceAccountName": "weir"}, **labels_of(application))
+        assert server.create(whole, NAMESPACE, user=DRIVER, dry=True) == ""
+
+
+def test_an_executor_has_the_token_of_a_workload_identity_that_a_cloud_mounts(server: ApiServer) -> None:
+    token = {"serviceAccountToken": {"audience": "api://AzureADTokenExchange", "path": "token"}}
+    volumes = [*executor()["volumes"], {"name": "azure-identity-token", "projected": {"sources": [token]}}]
+    assert server.create(made(volumes=volumes), NAMESPACE, user=DRIVER, dry=True) == ""
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"app.kubernetes.io/component": "api"},
+        {"app.kubernetes.io/instance": "another"},
+        {"spark-role": "driver"},
+        {"spark-role": None},
+        {"app.kubernetes.io/component": None},
+    ],
+)
+def test_a_driver_gives_no_pod_the_labels_of_another_part(server: ApiServer, changes: dict[str, str | None]) -> None:
+    """With those of the API it would get the requests of its Service, and their keys."""
+    labels = {name: value for name, value in {**labels_of("ingestion"), **changes}.items() if value}
+    assert "with the labels of executors alone" in server.create(
+        pod(executor(), **labels), NAMESPACE, user=DRIVER, dry=True
+    )
+    assert server.create(made(), NAMESPACE, user=DRIVER) == ""
+    place = f"api/v1/namespaces/{NAMESPACE}/pods/a"
+    try:
+        answer = server.ask("PATCH", place, {"metadata": {"labels": changes}}, user=DRIVER, dry=True)
+        assert "leaves an executor the labels of one" in answer.json()["message"]
+    finally:
+        server.client.delete(place, params={"gracePeriodSeconds": 0})
+
+
+def test_a_driver_neither_changes_nor_deletes_executors_of_another_release(server: ApiServer) -> None:
+    document = pod(executor(), **{**labels_of("ingestion"), "app.kubernetes.io/instance": "another"})
+    assert server.create(document, NAMESPACE) == ""
+    place = f"api/v1/namespaces/{NAMESPACE}/pods/a"
+    try:
+        image = {"containers": [{"name": executor()["containers"][0]["name"], "image": "theirs"}]}
+        for method, body in (("PATCH", {"spec": image}), ("DELETE", None)):
+            answer = server.ask(method, place, body, user=DRIVER, dry=True)
+            assert "changes and deletes executors and their settings alone" in answer.json()["message"], answer.text
+    finally:
+        server.client.delete(place, params={"gracePeriodSeconds": 0})
 
 
 def secret(name: str) -> dict[str, Any]:
@@ -134,6 +185,19 @@ PLANTED: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "Secret in a projected volume": (
         {"volumes": [{"name": "a", "projected": {"sources": [{"secret": {"name": "weir-postgres"}}]}}]},
+        "Secrets and claims of executors alone",
+    ),
+    "Secret beside a token": (
+        {
+            "volumes": [
+                {
+                    "name": "a",
+                    "projected": {
+                        "sources": [{"serviceAccountToken": {"path": "b"}}, {"secret": {"name": "weir-postgres"}}]
+                    },
+                }
+            ]
+        },
         "Secrets and claims of executors alone",
     ),
     "Secret by a driver of storage": (
@@ -161,6 +225,18 @@ PLANTED: dict[str, tuple[dict[str, Any], str]] = {
         "whose variables come from the Secrets of executors alone",
     ),
     "node's processes": ({"hostPID": True}, "share nothing with their node"),
+    "node's devices": (
+        {"containers": [{"name": "a", "image": "b", "securityContext": {"privileged": True}}]},
+        "share nothing with their node",
+    ),
+    "node's devices before the start": (
+        {"initContainers": [{"name": "a", "image": "b", "securityContext": {"privileged": True}}]},
+        "share nothing with their node",
+    ),
+    "capability": (
+        {"containers": [{"name": "a", "image": "b", "securityContext": {"capabilities": {"add": ["SYS_ADMIN"]}}}]},
+        "share nothing with their node",
+    ),
 }
 
 

@@ -361,6 +361,27 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         {"serviceAccount": {"annotations": {"note": "uses AKIAABCDEFGHIJKLMNOP"}}},
         "serviceAccount.annotations.note holds a key of AWS",
     ),
+    "connection string of Azure": (
+        {"extraEnv": [{"name": "SOURCE", "value": f"AccountName=weir;AccountKey={'aB3/' * 21}aQ==;EndpointSuffix=a"}]},
+        "extraEnv[0].value holds a key of Azure as plain text",
+    ),
+    "signature in the address of Azure's store": (
+        {
+            "storage": {
+                "kind": "abfs",
+                "abfs": {"url": f"abfss://a0@weir.dfs.core.windows.net/x?sv=1&sig={'aB3%2F' * 8}"},
+            }
+        },
+        "storage.abfs.url holds a key of Azure as plain text",
+    ),
+    "password behind a reference in one argument": (
+        {"batch": {"ask": {"schedule": "@daily", "args": ["bash", "-c", "a --token=$TOKEN && b --password=hunter2"]}}},
+        "batch.ask.args gives password as plain text",
+    ),
+    "password after an argument that ends another one": (
+        {"batch": {"ask": {"schedule": "@daily", "args": ["psql", "--no-password", "--password", "hunter2"]}}},
+        "batch.ask.args gives password as plain text",
+    ),
     "key of Azure in a Spark setting": (
         {"jobDefaults": {"hadoopConf": {"fs.azure.account.key.weir.dfs.core.windows.net": "x"}}},
         "jobDefaults.hadoopConf holds fs.azure.account.key",
@@ -383,13 +404,15 @@ def test_a_bad_value_is_refused_with_the_reason(case: str) -> None:
 
 def test_what_only_refers_to_a_secret_is_taken() -> None:
     argument = "psql postgresql://weir:$(DB_PASSWORD)@db/weir && weir usage --token=$TOKEN --key-password '$KEY'"
+    flags = ["--no-password", "weir", "--password", "--host", "db"]
     values: dict[str, Any] = {
         "batch": {
             "ask": {
                 "schedule": "@daily",
-                "args": ["bash", "-c", argument, "--password", "$(DB_PASSWORD)", "--meter", "input_tokens=2"],
+                "args": ["bash", "-c", argument, "--password", "$(DB_PASSWORD)", "--meter", "input_tokens=2", *flags],
                 "env": [
                     {"name": "DB_PASSWORD", "valueFrom": {"secretKeyRef": {"name": "db", "key": "password"}}},
+                    {"name": "SSL_KEY", "value": "/etc/tls/tls.key"},
                     {"name": "AWS_WEB_IDENTITY_TOKEN_FILE", "value": "/var/run/secrets/token"},
                     {"name": "SOURCE", "value": "host=db user=weir password=$(DB_PASSWORD)"},
                     {"name": "OTHER", "value": "postgresql://db/weir?user=weir&password=$(DB_PASSWORD)"},

@@ -18,6 +18,7 @@ from jobs.runtime.postgres.reader_role import ROLE
 from jobs.runtime.postgres.schema import migrate
 from tests.dashboard.reader import reader_url
 from tests.database_rows import window, write
+from tests.waiting import wait_until
 
 NOON = datetime(2026, 3, 4, 12, tzinfo=UTC)
 
@@ -86,7 +87,10 @@ def bound(database: str, reader: str) -> Iterator[str]:
         owner.execute("INSERT INTO reader_logins VALUES ('acme_reader', '[\"acme\", \"initech\"]')")
     place = urlsplit(reader)
     yield in_schema(place._replace(netloc=f"acme_reader:acme@{place.hostname}:{place.port}").geturl())
-    with psycopg.connect(database) as owner:
+    with psycopg.connect(database, autocommit=True) as owner:
+        # A session that ends removes its temporary tables last.
+        sessions = "SELECT FROM pg_stat_activity WHERE usename = 'acme_reader'"
+        wait_until(lambda: not owner.execute(sessions).fetchall(), "the sessions of the login ending")
         owner.execute("DROP ROLE acme_reader")
 
 
@@ -154,6 +158,33 @@ def test_every_policy_asks_what_a_bound_login_may_see(database: str) -> None:
     assert len([table for table, text in policies if "seen_accounts()" in text]) > 40
     assert [table for table, text in policies if "weir.accounts" in text] == []
     assert [name for name, text in functions if "weir.accounts" in text] == ["seen_accounts"]
+
+
+def test_a_bound_login_sees_no_value_that_a_limit_of_another_account_names(
+    bound: str, reader: str, database: str
+) -> None:
+    write(database, "limited_dimensions", {"meter": "requests", "dimension": "customer", "value": "of globex"})
+    question = "SELECT value FROM limited_dimensions"
+    assert seen(reader, "*", question) == ["of globex"]
+    assert [seen(url, setting, question) for url, setting in ((bound, "*"), (reader, '["acme"]'))] == [[], []]
+
+
+def test_a_name_that_no_role_has_is_bound_to_nothing(bound: str, database: str) -> None:
+    """The role that was meant would see all accounts."""
+    with psycopg.connect(database, autocommit=True) as owner:
+        for statement in (
+            "INSERT INTO reader_logins VALUES ('Acme_Reader', '[\"acme\"]')",
+            "UPDATE reader_logins SET login = 'acme_raeder'",
+        ):
+            with pytest.raises(psycopg.errors.UndefinedObject, match="there is no role"):
+                owner.execute(statement.encode())
+    assert seen(bound, "*") == ["acme"]
+
+
+def test_every_reader_may_ask_what_it_sees_whatever_the_database_grants_by_default(database: str) -> None:
+    granted = "SELECT FROM pg_proc, aclexplode(proacl) WHERE proname = 'seen_accounts' AND grantee = 0"
+    with psycopg.connect(database) as owner:
+        assert len(owner.execute(granted).fetchall()) == 1, "said, not left to ALTER DEFAULT PRIVILEGES"
 
 
 @pytest.mark.usefixtures("bound")

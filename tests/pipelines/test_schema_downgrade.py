@@ -243,7 +243,9 @@ PLANTED: dict[str, Callable[[str], None]] = {
         "catalog.limits",
         {"meter": "requests", "plan": "p", "period": "PT24H", "effective_from": NOW, "quantity": 1},
     ),
-    "binds logins to accounts": lambda at: write(at, "reader_logins", {"login": "acme_reader", "accounts": '["acme"]'}),
+    "binds logins to accounts": lambda at: write(
+        at, "reader_logins", {"login": "weir_dashboard", "accounts": '["acme"]'}
+    ),
     "limits of a dimension": lambda at: write(
         at,
         "catalog.limits",

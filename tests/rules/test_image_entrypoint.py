@@ -162,6 +162,15 @@ def test_java_runs_as_a_user_that_the_platform_chose(place: Path) -> None:
     assert "UGI: weir" in answer.stdout
 
 
+def test_a_user_without_a_name_whom_the_image_cannot_give_one_is_told(path: str, tmp_path: Path) -> None:
+    (tmp_path / "getent").write_text("#!/bin/bash\nexit 2\n")
+    (tmp_path / "getent").chmod(0o755)
+    (tmp_path / "tini").write_text('#!/bin/bash\necho "${LD_PRELOAD:-}"\n')
+    answer = run(path, "weir --help", WEIR_LIBRARIES=str(tmp_path))
+    assert (answer.returncode, answer.stdout.strip()) == (0, "")
+    assert "has no libnss-wrapper to give it one: Java will not start" in answer.stderr
+
+
 def test_a_user_with_a_name_keeps_it(path: str, tmp_path: Path) -> None:
     (tmp_path / "tini").write_text('#!/bin/bash\necho "${LD_PRELOAD:-} ${NSS_WRAPPER_PASSWD:-}"\n')
     assert run(path, "weir --help", TMPDIR=str(tmp_path)).stdout.strip() == ""

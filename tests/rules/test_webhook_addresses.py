@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from webhooks.addresses import AddressRefused, checked_url, is_public
-from webhooks.posting import Poster
+from webhooks.addresses import AddressRefused, checked_url, is_public, refuse_private, without_address
+from webhooks.posting import MAX_ERROR_CHARACTERS, Poster
 
 PRIVATE = [
     *("0.0.0.0/8", "10.0.0.0/8", "100.64.0.0/10", "127.0.0.0/8", "169.254.0.0/16", "172.16.0.0/12", "192.0.0.0/24"),
@@ -154,3 +154,18 @@ def test_no_text_ends_the_sender(text: str) -> None:
             await poster.close()
 
     assert all(attempt.status is None and attempt.error for attempt in asyncio.run(run()))
+
+
+@pytest.mark.parametrize("address", ["10.1.2.3", "fd00::1", "::ffff:10.1.2.3"])
+@pytest.mark.parametrize("host", ["example.com", f"{'a.' * 88}com"])
+def test_a_customer_is_told_no_address_also_where_the_sentence_is_cut(host: str, address: str) -> None:
+    with pytest.raises(AddressRefused) as refused:
+        refuse_private([address], host)
+    assert without_address(str(refused.value)[:MAX_ERROR_CHARACTERS]) == "the host has no public address"
+
+
+@pytest.mark.parametrize(
+    "error", [None, "no answer within 15 s", "[Errno -2] Name or service not known", "a is b.c: d"]
+)
+def test_any_other_error_is_told_as_it_is(error: str | None) -> None:
+    assert without_address(error) == error

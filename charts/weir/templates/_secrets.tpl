@@ -19,7 +19,8 @@
 {{- $secret := "(?i)(secret|password|passwd|token|credential|access[._-]?key|account[._-]key)" -}}
 {{- range $place, $list := $variables -}}
 {{- range $list -}}
-{{- $isPlace := and (regexMatch "(?i)_(file|path|dir)$" .name) (hasPrefix "/" (toString .value)) -}}
+{{- $text := toString .value -}}
+{{- $isPlace := and (hasPrefix "/" $text) (or (regexMatch "(?i)_(file|path|dir)$" .name) (regexMatch "\\.(key|pem|crt)$" $text)) -}}
 {{- if and .value (regexMatch (printf "%s|(?i)(^|_)key$" $secret) .name) (not $isPlace) -}}
 {{- fail (printf "%s gives %s as plain text: put it into a Secret, and name that with valueFrom.secretKeyRef." $place .name) -}}
 {{- end -}}
@@ -37,11 +38,12 @@
 {{- $reference := "[\"']?\\$" -}}
 {{- range $place, $list := $arguments -}}
 {{- range $index, $argument := $list -}}
-{{- $given := regexFind (printf "(?i)%s=[\"']?[^\\s]" $named) $argument -}}
-{{- if and (not $given) (regexMatch (printf "(?i)^--?[a-z0-9-]*%s$" $named) $argument) -}}
-{{- $given = index (append $list "") (add1 $index) -}}
+{{- $given := regexFind (printf "(?i)%s=[\"']?[^\\s\"'$]" $named) $argument -}}
+{{- if and (not $given) (regexMatch (printf "(?i)^--?[a-z0-9-]*%s$" $named) $argument) (not (hasPrefix "--no-" $argument)) -}}
+{{- $next := index (append $list "") (add1 $index) -}}
+{{- $given = regexMatch "^(--[a-z][a-z-]*|-[a-zA-Z])$" $next | ternary "" $next -}}
 {{- end -}}
-{{- if and $given (not (hasSuffix "$" $given)) (not (regexMatch (printf "^%s" $reference) $given)) -}}
+{{- if and $given (not (regexMatch (printf "^%s" $reference) $given)) -}}
 {{- fail (printf "%s gives %s as plain text: put it into a Secret, name that in env with valueFrom.secretKeyRef, and refer to the variable as $(NAME)." $place (regexFind (printf "(?i)%s" $named) (regexMatch (printf "(?i)%s" $named) $given | ternary $given $argument))) -}}
 {{- end -}}
 {{- end -}}
@@ -73,6 +75,8 @@
 {{- $found = "a private key" -}}
 {{- else if regexMatch "\\b(AKIA|ASIA)[A-Z0-9]{16}\\b" $value -}}
 {{- $found = "a key of AWS" -}}
+{{- else if regexMatch "(?i)(\\b(AccountKey|SharedAccessKey)=|[?&]sig=)[a-z0-9+/%]{16}" $value -}}
+{{- $found = "a key of Azure" -}}
 {{- end -}}
 {{- if $found -}}
 {{- fail (printf "%s holds %s as plain text: put it into a Secret, and name that." $path $found) -}}

@@ -49,6 +49,19 @@ CREATE CONSTRAINT TRIGGER record_change AFTER INSERT OR UPDATE OR DELETE ON read
 CREATE TRIGGER record_truncate AFTER TRUNCATE ON reader_logins
     FOR EACH STATEMENT EXECUTE FUNCTION record_change('', '');
 
+-- A name that is mistyped would bind nobody, and the login that was meant would see all.
+CREATE FUNCTION refuse_unknown_login() RETURNS trigger
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    IF NOT EXISTS (SELECT FROM pg_roles WHERE rolname = NEW.login) THEN
+        RAISE EXCEPTION 'there is no role %: CREATE ROLE, then bind it', quote_ident(NEW.login)
+            USING ERRCODE = 'undefined_object';
+    END IF;
+    RETURN NEW;
+END $$;
+CREATE TRIGGER refuse_unknown_login BEFORE INSERT OR UPDATE ON reader_logins
+    FOR EACH ROW EXECUTE FUNCTION refuse_unknown_login();
+
 -- As `weir.accounts` has it: * or a list. The login is that of the session: no SET ROLE changes it.
 CREATE FUNCTION seen_accounts() RETURNS text
 LANGUAGE plpgsql STABLE PARALLEL SAFE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -65,6 +78,12 @@ BEGIN
               FROM jsonb_array_elements_text(named::jsonb) AS account WHERE bound ? account)
     END;
 END $$;
+-- Also where the defaults of the database grant nothing: each policy calls it as who reads.
+GRANT EXECUTE ON FUNCTION seen_accounts() TO PUBLIC;
+
+-- Limits of all accounts name these values.
+ALTER TABLE limited_dimensions ENABLE ROW LEVEL SECURITY;
+CREATE POLICY reads_everything ON limited_dimensions FOR SELECT USING ((SELECT {schema}.seen_accounts() = '*'));
 """
 POLICIES = """
 SELECT quote_ident(schemaname) || '.' || quote_ident(tablename), quote_ident(policyname), qual, with_check
@@ -110,6 +129,8 @@ def downgrade() -> None:
     schema = op.get_bind().exec_driver_sql("SELECT quote_ident(current_schema())").scalar_one()
     _change_pool_parts(f"{schema}.seen_accounts()", SETTING)
     # As Postgres gives it back where the schema is on the path.
+    op.execute("DROP POLICY reads_everything ON limited_dimensions")
+    op.execute("ALTER TABLE limited_dimensions DISABLE ROW LEVEL SECURITY")
     _ask({"( SELECT seen_accounts() AS seen_accounts)": STORED_SETTING, "seen_accounts()": STORED_SETTING})
-    op.execute("DROP TABLE reader_logins; DROP FUNCTION seen_accounts()")
+    op.execute("DROP TABLE reader_logins; DROP FUNCTION seen_accounts(), refuse_unknown_login()")
     op.execute(RECORD_CHANGE.format(schema=schema, reason=OF_THE_ROW))
