@@ -25,6 +25,8 @@ MAX_TIMES = 1_024
 MAX_ERROR_MICROSECONDS = 1 << 16
 """Of these a minute has fewer than MAX_TIMES."""
 Ints = NDArray[np.int64]
+Short = NDArray[np.int32]
+"""What a minute has: a reader may have the minutes of weeks in memory."""
 _HEADER = struct.Struct("<iBBBH")
 """Of a minute: its number since the epoch, by how many bits instants are shortened, how many bytes a distance between
 two and a count have (0: each is 1), and how many instants there are."""
@@ -48,12 +50,12 @@ class ArrivalTimes:
         instants = np.asarray(part, dtype=np.int64)
         numbers = instants // MICROSECONDS
         for number in np.unique(numbers).tolist():
-            cells = instants[numbers == number] - number * MICROSECONDS
-            self._add(number, _Minute(0, cells, np.ones(len(cells), dtype=np.int64)))
+            cells = (instants[numbers == number] - number * MICROSECONDS).astype(np.int32)
+            self._add(number, _Minute(0, cells, np.ones(len(cells), dtype=np.int32)).shortened())
 
     def _add(self, number: int, minute: _Minute) -> None:
         known = self._minutes.get(number)
-        self._minutes[number] = minute.shortened() if known is None else known.with_those_of(minute)
+        self._minutes[number] = minute if known is None else known.with_those_of(minute)
 
     def stored(self) -> str:
         """All of it as text."""
@@ -64,12 +66,12 @@ class ArrivalTimes:
         """The time from an outcome to the next one, in milliseconds: of each rank the least that at least so many are
         not above. None where there are fewer than two outcomes.
         """
-        numbers = sorted(self._minutes)
-        instants = [number * MICROSECONDS + self._minutes[number].instants for number in numbers]
-        count = sum(int(self._minutes[number].counts.sum()) for number in numbers)
+        count = sum(int(minute.counts.sum()) for minute in self._minutes.values())
         if count < 2:
             return None
-        between = np.sort(np.diff(np.concatenate(instants)))
+        minutes = sorted(self._minutes.items())
+        between = np.diff(np.concatenate([number * MICROSECONDS + minute.instants for number, minute in minutes]))
+        between.sort()
         at_once = count - 1 - len(between)
         places = {name: math.ceil(Fraction(str(rank)) * (count - 1)) - at_once for name, rank in ranks.items()}
         return {name: float(between[place - 1]) / 1_000 if place > 0 else 0.0 for name, place in places.items()}
@@ -80,13 +82,13 @@ class _Minute:
 
     __slots__ = ("bits", "cells", "counts")
 
-    def __init__(self, bits: int, cells: Ints, counts: Ints) -> None:
+    def __init__(self, bits: int, cells: Short, counts: Short) -> None:
         self.bits, self.cells, self.counts = bits, cells, counts
 
     @property
     def instants(self) -> Ints:
         """Microseconds since the minute began."""
-        return self.cells << self.bits
+        return self.cells.astype(np.int64) << self.bits
 
     def with_those_of(self, other: _Minute) -> _Minute:
         """Both together."""
@@ -100,7 +102,7 @@ class _Minute:
         bits, cells, counts = self.bits, self.cells[order], self.counts[order]
         while True:
             firsts = np.flatnonzero(np.diff(cells, prepend=-1))
-            cells, counts = cells[firsts], np.add.reduceat(counts, firsts)
+            cells, counts = cells[firsts], np.add.reduceat(counts, firsts, dtype=np.int32)
             if len(cells) <= MAX_TIMES:
                 return _Minute(bits, cells, counts)
             bits, cells = bits + 1, cells >> 1
@@ -123,12 +125,12 @@ def _read(stored: bytes) -> Iterator[tuple[int, _Minute]]:
     while at < len(stored):
         number, bits, of_distances, of_counts, count = _HEADER.unpack_from(stored, at)
         at += _HEADER.size
-        cells = np.cumsum(_numbers(stored, at, of_distances, count))
+        cells = np.cumsum(_numbers(stored, at, of_distances, count), dtype=np.int32)
         at += of_distances * count
-        counts = _numbers(stored, at, of_counts, count) if of_counts else np.ones(count, dtype=np.int64)
+        counts = _numbers(stored, at, of_counts, count) if of_counts else np.ones(count, dtype=np.int32)
         at += of_counts * count
         yield number, _Minute(bits, cells, counts)
 
 
-def _numbers(stored: bytes, at: int, width: int, count: int) -> Ints:
-    return np.frombuffer(stored[at : at + width * count], _WIDTHS[width]).astype(np.int64)
+def _numbers(stored: bytes, at: int, width: int, count: int) -> Short:
+    return np.frombuffer(stored, _WIDTHS[width], count, at).astype(np.int32)

@@ -33,7 +33,7 @@ class Aggregate(StrEnum):
 
 
 OF_RANKS = (Aggregate.PERCENTILES, Aggregate.GAPS)
-"""What is shown as a number for each of RANKS."""
+"""What is shown as a number for each of RANKS, in the order in which a page prefers them."""
 
 
 @dataclass(frozen=True)

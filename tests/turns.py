@@ -39,7 +39,9 @@ def begin_elsewhere(config: pytest.Config, worker: int, workers: int) -> None:
     if config.args_source is not pytest.Config.ArgsSource.TESTPATHS:
         return
     left_out = {config.invocation_params.dir / path for path in config.getoption("ignore") or ()}
-    found = {file.parent for file in (config.rootpath / "tests").glob("*/test_*.py")}
-    folders = sorted(map(str, found - left_out))
-    first = len(folders) * worker // workers
-    config.args[:] = [*folders[first:], *folders[:first]]
+    tests = config.rootpath / "tests"
+    # However deep a file is: one that no worker collects would be missed by nobody.
+    found = {tests / file.relative_to(tests).parts[0] for file in tests.rglob("test_*.py")}
+    parts = sorted(map(str, found - left_out))
+    first = len(parts) * worker // workers
+    config.args[:] = [*parts[first:], *parts[:first]]

@@ -15,6 +15,7 @@ from datasketches import hll_sketch, kll_doubles_sketch, tgt_hll_type  # type: i
 from streamlit.testing.v1 import AppTest
 
 from dashboard.backend import Backend
+from dashboard.model_columns import roles_of
 from dashboard.queries.models import Models, ModelsFilter, read_models
 from dashboard.views import models as page_of_models
 from dashboard.views.models import EXAMPLE
@@ -225,3 +226,8 @@ def test_a_view_of_other_measures_shows_those_that_it_has(
         fold(connection, declared, pane(declared, "health", now - MINUTE, [None], 12))
     progress(database, "analytics", now)
     assert listed(open_page("models")) == {"unknown": {"model": "unknown", "requests": 12}}
+
+
+def test_how_fast_a_model_is_comes_before_the_time_between_its_outcomes_wherever_that_is_declared() -> None:
+    (view,) = config("model", measures={"gap_ms": "gaps", **MEASURES}).declared_views
+    assert roles_of(view).percentiles == ("latency_ms", "gap_ms")

@@ -32,6 +32,21 @@ def test_the_end_to_end_tests_come_last_and_file_by_file_as_they_are_named() -> 
     assert taken("e2e/a::1", "e2e/b::1", "e2e/b::2", "rules/a::1") == ["rules/a::1", "e2e/a::1", "e2e/b::1", "e2e/b::2"]
 
 
+def test_a_worker_collects_every_file_however_deep_it_is(tmp_path: Path) -> None:
+    for file in ("test_a.py", "rules/test_b.py", "rules/deep/test_c.py", "attack/deep/test_d.py", "e2e/test_e.py"):
+        (tmp_path / "tests" / file).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "tests" / file).touch()
+    config: Any = SimpleNamespace(
+        args_source=pytest.Config.ArgsSource.TESTPATHS,
+        args=["tests"],
+        rootpath=tmp_path,
+        invocation_params=SimpleNamespace(dir=tmp_path),
+        getoption={"ignore": ["tests/e2e"]}.get,
+    )
+    begin_elsewhere(config, 1, 3)
+    assert config.args == [str(tmp_path / "tests" / part) for part in ("rules", "test_a.py", "attack")]
+
+
 def test_each_worker_begins_elsewhere_and_all_collect_the_same() -> None:
     def folders(worker: int, source: Any = pytest.Config.ArgsSource.TESTPATHS) -> list[str]:
         config: Any = SimpleNamespace(

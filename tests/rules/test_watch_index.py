@@ -135,6 +135,15 @@ def test_watches_that_share_no_form_are_tested_on_the_few_rows_that_may_meet_the
     assert sum(tested) <= len(watches)
 
 
+def test_lists_of_many_columns_have_more_combinations_than_64_bits_count_and_none_is_made() -> None:
+    """2**64 of them: that was counted as 0, and all were listed."""
+    columns = [f"account.tags.t{number}" for number in range(16)]
+    listed = ", ".join(f'"{value}"' for value in range(16))
+    watch = Watch(1, parse(" and ".join(f"{column} in ({listed})" for column in columns), COLUMNS))
+    rows = [dict.fromkeys(columns, "7"), dict.fromkeys(columns, "7") | {columns[9]: "16"}]
+    assert found_by([watch], pl.DataFrame(rows)) == [(1, 0)]
+
+
 def test_a_column_that_outcomes_lack_is_null_whatever_its_kind() -> None:
     watches = [Watch(1, parse("output_tokens is null", COLUMNS)), Watch(2, parse("output_tokens > 0", COLUMNS))]
     found = found_by(watches, pl.DataFrame({"output_tokens": [None, None]}, schema={"output_tokens": pl.String}))

@@ -33,7 +33,7 @@ _COMPARED: Mapping[Operator, Callable[[Ints, Ints], Booleans]] = {
 
 
 class Rows:
-    """The rows of a batch, and what tests read of their columns, each made when it is first members for."""
+    """The rows of a batch, and what tests read of their columns, each made when it is first asked for."""
 
     def __init__(self, typed: pl.DataFrame, known: Mapping[str, pl.DataFrame]) -> None:
         self.typed = typed

@@ -6,6 +6,7 @@ batch before any pair of a term and a row is made, so a term whose rows are rare
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -122,7 +123,7 @@ def ways_of(terms: Sequence[Term]) -> list[Way]:
         for column, values in keys.items():
             by_columns[(column,)].append((number, [(value,) for value in values]))
         columns = tuple(sorted(keys))
-        if len(columns) > 1 and np.prod([len(keys[column]) for column in columns]) <= MAX_KEYS_OF_A_TERM:
+        if len(columns) > 1 and math.prod(len(keys[column]) for column in columns) <= MAX_KEYS_OF_A_TERM:
             by_columns[columns].append((number, list(product(*(keys[column] for column in columns)))))
         for column, atoms in ranges.items():
             by_range[column].append((number, atoms))
