@@ -534,7 +534,8 @@ def test_what_an_earlier_version_reads_as_well_does_not(database: str) -> None:
     write(database, "usage_windows", {**WINDOW, "price_version": 7})
     write(database, "stragglers", {**STRAGGLER, "cause": "stream"})
     as_before = {"context": {**SUMMED, "each_unit_once": False}}
-    configured(database, "joins", {"best_report_bills": False, "price_attributes": ["region", as_before]})
+    of_one = {"length": {**SUMMED, "of": ["input_tokens"], "each_unit_once": True}}
+    configured(database, "joins", {"best_report_bills": False, "price_attributes": ["region", as_before, of_one]})
     ruled(database, BillingConfig.model_validate({**HOLDS, "hold": {"above_amount": "5"}}))
     configured(database, "ingestion", {"shipped_conventions": False, "reversal": {"sources": None}})
     downgrade(database, OLDEST)

@@ -195,7 +195,7 @@ USES = (
     Use(
         "0146",
         "EXISTS (SELECT FROM jobs WHERE job = 'joins'"
-        " AND config @? '$.price_attributes[*].*.each_unit_once ? (@ == true)')",
+        " AND config @? '$.price_attributes[*].* ? (@.each_unit_once == true && @.of.size() > 1)')",
         "joins runs with bands of prices whose columns count each unit once (each_unit_once: true)",
     ),
     Use(
