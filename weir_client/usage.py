@@ -117,7 +117,9 @@ def gemini_usage(response: Any, *, account: str, source: str, time: datetime | N
     found = {"service_tier": usage.get("traffic_type"), **gemini_tokens(usage, bills_tool_input=not searched)}
     call = {"account": account, "source": source, "time": time, **data}
     named = {**given, "model": given.get("model_version")}
-    mark, is_part = given.get("response_id"), _is_open(candidates)
+    # Vertex begins streams with chunks that have neither an answer nor what it took.
+    is_over = given.get("prompt_feedback") or usage.get("candidates_token_count") is not None
+    mark, is_part = given.get("response_id"), _is_open(candidates) if candidates else not is_over
     if is_part and not mark:
         _refuse_beside_the_last(mark, data)
     return _event(named, mark, found, call, is_part=is_part)

@@ -333,6 +333,34 @@ def test_a_part_of_a_stream_of_gemini_that_has_no_id_is_refused() -> None:
     assert gemini_usage({**VERTEX, "responseId": None}, account="a", source="s")["data"]["status"] == "completed"
 
 
+@pytest.mark.parametrize(
+    ("chunk", "is_whole"),
+    [
+        ({"usageMetadata": {"trafficType": "ON_DEMAND"}}, False),
+        ({"usageMetadata": {"promptTokenCount": 7, "totalTokenCount": 7}}, False),
+        ({"usageMetadata": {"promptTokenCount": 7, "candidatesTokenCount": 3, "totalTokenCount": 10}}, True),
+        (
+            {
+                "usageMetadata": {"promptTokenCount": 7, "totalTokenCount": 7},
+                "promptFeedback": {"blockReason": "SAFETY"},
+            },
+            True,
+        ),
+    ],
+    ids=["as Vertex begins", "of the prompt alone", "the usage after the end", "a prompt that is blocked"],
+)
+def test_a_chunk_of_gemini_without_an_answer_is_whole_only_where_it_says_how_that_ended(
+    chunk: dict[str, Any], is_whole: bool
+) -> None:
+    """Vertex sends some of `gemini-3` at the beginning. As the whole answer, of no tokens, one was billed for it."""
+    names = {"responseId": "r-1", "modelVersion": "gemini-3.1-flash-lite"}
+    found = gemini_usage({**names, **chunk}, account="a", source="s")
+    assert (found["data"]["status"], found["id"] == "r-1") == (
+        ("completed", True) if is_whole else ("cancelled", False)
+    )
+    assert found["data"]["request_id"] == "r-1"
+
+
 @pytest.mark.parametrize("missing", ["input_tokens", "output_tokens"])
 def test_a_message_of_anthropics_without_its_count_is_not_one_of_0_tokens(missing: str) -> None:
     usage = {"input_tokens": 9, "output_tokens": 1}
