@@ -57,12 +57,10 @@ QUANTITIES = {
 }
 """Column → the attributes that report it, the current name first."""
 CACHED = {
-    "audio_input_tokens": "gen_ai.usage.audio.cache_read.input_tokens",
-    "image_input_tokens": "gen_ai.usage.image.cache_read.input_tokens",
+    "audio_input_tokens": (_USAGE + "audio.cache_read.input_tokens", _USAGE + "details.cache_audio_read_tokens"),
+    "image_input_tokens": (_USAGE + "image.cache_read.input_tokens",),
 }
 """What of a column is counted as cached, too: parts of one whole share no token."""
-CACHED_BEFORE = {"audio_input_tokens": "gen_ai.usage.details.cache_audio_read_tokens"}
-"""The same, by the names that instrumentations had before there were conventions."""
 ERROR_TYPE = "error.type"
 SMALL_NUMBER = re.compile(r"(?:[A-Za-z]+[-_])?[0-9]{1,13}")
 """A response's id that others soon have, too: Ollama and servers like it number theirs at random below 999, and others
@@ -132,8 +130,7 @@ def _event(span: SpanRecord, account_attribute: str) -> dict[str, Any]:
     account = _text(attributes, (account_attribute,)) or _text(span.resource, (account_attribute,))
     texts = {column: _text(attributes, names) for column, names in TEXTS.items()}
     quantities = {column: _quantity(attributes, names) for column, names in QUANTITIES.items()}
-    for column, cached in CACHED.items():
-        names = (cached, CACHED_BEFORE[column]) if column in CACHED_BEFORE else (cached,)
+    for column, names in CACHED.items():
         whole, part = quantities[column], _quantity(attributes, names)
         if type(whole) is int and type(part) is int:
             quantities[column] = whole - part

@@ -63,15 +63,15 @@ def openai_tokens(usage: Mapping[str, Any], *, is_embeddings: bool = False, is_g
 def anthropic_tokens(usage: Mapping[str, Any]) -> Tokens:
     """Of the `usage` of Anthropic, whose input does not include what was read from the cache or written to it.
 
-    Compactions of the context are billed, too, and only listed.
+    Compactions of the context are billed, too, and only listed. Raises KeyError where a message has no count.
     """
-    compactions = (part for part in usage.get("iterations") or () if part.get("type") == "compaction")
+    compactions = [part for part in usage.get("iterations") or () if part.get("type") == "compaction"]
     every = [usage, *compactions]
     cached, cache_write = (_sum(every, f"cache_{name}_input_tokens") for name in ("read", "creation"))
     of_writes = [part.get("cache_creation") or {} for part in every]
     return {
-        "input_tokens": _sum(every, "input_tokens") + cached + cache_write,
-        "output_tokens": _sum(every, "output_tokens"),
+        "input_tokens": usage["input_tokens"] + _sum(compactions, "input_tokens") + cached + cache_write,
+        "output_tokens": usage["output_tokens"] + _sum(compactions, "output_tokens"),
         "cached_tokens": cached,
         "cache_write_tokens": cache_write,
         CACHE_WRITE_1H: _sum(of_writes, "ephemeral_1h_input_tokens") or None,

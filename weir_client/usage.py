@@ -86,11 +86,8 @@ def openai_usage(response: Any, *, account: str, source: str, time: datetime | N
     time = time or (_instant(created) if created and not is_part else None)
     call = {"account": account, "source": source, "time": time, **data}
     mark = _unique_id(given)
-    if is_part and mark != str(given.get("id")) and not {"status", "usage_source"} & data.keys():
-        raise ValueError(
-            f"{given.get('id')!r} is no id that all parts of this stream have: send the last chunk alone, or say of "
-            'one that the stream ended there (status="cancelled")'
-        )
+    if is_part and mark != str(given.get("id")):
+        _refuse_beside_the_last(given.get("id"), data)
     return _event(given, mark, found, call, is_part=is_part)
 
 
@@ -111,6 +108,7 @@ def gemini_usage(response: Any, *, account: str, source: str, time: datetime | N
     """Of a response of Gemini's `generateContent`, by its SDK or as JSON, from Google's API or Vertex.
 
     A chunk of a stream before the last (it has no `finish_reason`) is a partial report, which the last one replaces.
+    Raises ValueError for one without the id that both have, unless you give its `status`.
     """
     given = snake(_plain(response))
     usage = given.get("usage_metadata") or {}
@@ -119,7 +117,12 @@ def gemini_usage(response: Any, *, account: str, source: str, time: datetime | N
     found = {"service_tier": usage.get("traffic_type"), **gemini_tokens(usage, bills_tool_input=not searched)}
     call = {"account": account, "source": source, "time": time, **data}
     named = {**given, "model": given.get("model_version")}
-    return _event(named, given.get("response_id"), found, call, is_part=_is_open(candidates))
+    # Vertex begins streams with chunks that have neither an answer nor what it took.
+    is_over = given.get("prompt_feedback") or usage.get("candidates_token_count") is not None
+    mark, is_part = given.get("response_id"), _is_open(candidates) if candidates else not is_over
+    if is_part and not mark:
+        _refuse_beside_the_last(mark, data)
+    return _event(named, mark, found, call, is_part=is_part)
 
 
 def litellm_callback(
@@ -163,9 +166,31 @@ def _instant(created: float) -> datetime:
     return datetime.fromtimestamp(created if created < _FIRST_MILLISECONDS else created / 1_000, UTC)
 
 
+def _refuse_beside_the_last(mark: str | None, said: Mapping[str, Any]) -> None:
+    """Raises ValueError of a part that would be billed beside the last one, unless its sender says what it is."""
+    if not {"status", "usage_source"} & said.keys():
+        raise ValueError(
+            f"{mark!r} is no id that all parts of this stream have: send the last chunk alone, or say of one that the "
+            'stream ended there (status="cancelled")'
+        )
+
+
 def _is_open(answers: Sequence[Mapping[str, Any]] | None) -> bool:
-    """Whether there are some, and none of them has ended."""
-    return bool(answers) and all(answer.get("finish_reason") is None for answer in answers or ())
+    """Whether there are some, and none of them has ended or only fills a place."""
+    return bool(answers) and not any(
+        answer.get("finish_reason") is not None or _is_placeholder(answer) for answer in answers or ()
+    )
+
+
+def _is_placeholder(choice: Mapping[str, Any]) -> bool:
+    """Whether it is the one that OpenRouter and LiteLLM's proxy have in the last chunk, where OpenAI has none.
+
+    It says nothing. vLLM may say as little in the middle of a stream, but then gives a role, an empty text or tokens.
+    """
+    delta = choice.get("delta")
+    if delta is None or choice.get("token_ids") or any(delta[name] for name in delta.keys() - {"role"}):
+        return False
+    return "native_finish_reason" in choice or (delta.get("role") is None and delta.get("content") is None)
 
 
 def _unique_id(response: Mapping[str, Any]) -> str | None:

@@ -18,7 +18,7 @@ from jobs.close.account_months import following, invoiced
 from jobs.close.earlier_months import earlier_months
 from jobs.close.issue import Batch, Terms, issue
 from jobs.close.pools import parted
-from jobs.close.proof import EARLIER, NOTHING, Proof, find_proof, unproved
+from jobs.close.proof import EARLIER, Proof, find_proof, unproved
 from jobs.close.readiness import not_over
 from jobs.close.series import InvoiceSeries
 from jobs.queries.bills import Period, read_periods
@@ -87,26 +87,33 @@ class Close:
             ready, rows = self._ready(database)
             yield from rows
             yield from self._earlier(database)
-            proof = find_proof(database, *self._span(database, ready)) if ready else NOTHING
             for audits in range(MAX_AUDITS + 1):
                 if not ready:
                     return
-                if not self.is_dry_run and unproved(database, proof, ready, following(self.terms.month)):
+                proof = find_proof(database, *self._span(database, ready))
+                changed = () if self.is_dry_run else unproved(database, proof, ready, following(self.terms.month))
+                lacking = [account for account in ready if account in changed]
+                proved = [([account for account in ready if account not in changed], proof)]
+                if lacking:
                     if audits == MAX_AUDITS:
                         break
                     self.tell(f"the audit of {month_text(self.terms.month)}")
-                    since, until = self._span(database, ready)
+                    since, until = self._span(database, lacking)
+                    known = find_proof(database, since, until)
                     if not self.audit(Scope(since, until)):
                         reason = "the audit found what it cannot explain: see `weir audit`"
                         yield from (self._refused(account, reason) for account in ready)
                         return
                     proof = find_proof(database, since, until)
-                    if proof == NOTHING and find_proof(database, until, until) != NOTHING:
-                        yield from (self._refused(account, _REMOVED) for account in ready)
-                        return
+                    if proof == known and find_proof(database, until, until).audit_id > known.audit_id:
+                        yield from (self._refused(account, _REMOVED) for account in lacking)
+                    else:
+                        proved.append((lacking, proof))
                     # The audit took a while, and the catalog may be another one.
                     self._known_periods.clear()
-                ready = yield from self._issue(database, ready, proof)
+                ready = []
+                for accounts, proof in proved:
+                    ready += yield from self._issue(database, accounts, proof)
             yield from (self._refused(account, _MOVES.format(MAX_AUDITS)) for account in ready)
 
     def _ready(self, database: psycopg.Connection[Any]) -> tuple[list[str], list[Row]]:

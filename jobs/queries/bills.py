@@ -267,15 +267,10 @@ def read_totals(database: Database, month: date, accounts: Sequence[str], *, wit
     return _totals(database, month, accounts, fees if with_fees else _Fees(included=fees.included))
 
 
-def read_usage_totals(database: Database, month: date, accounts: Sequence[str]) -> list[Row]:
-    """As `read_totals` of usage alone, as if no plan included any: what is billed so far decides it, and no catalog."""
-    return _totals(database, month, accounts, _Fees())
-
-
 def read_meter_amounts(database: Database, month: date, accounts: Sequence[str]) -> dict[tuple[str, str, str], Decimal]:
-    """What the usage of the month cost: by account, currency and meter, and with an empty meter all of it.
+    """What the usage of the month cost that has a price: by account, currency and meter, and with an empty meter all.
 
-    As `read_usage_totals`: only of what has a price, and as if no plan included any.
+    As if no plan included any: what is billed so far decides it, and no catalog.
     """
     parameters = {"month": month, "accounts": list(accounts), **_Fees().parameters}
     apart: defaultdict[tuple[str, str, str], list[Decimal]] = defaultdict(list)

@@ -174,6 +174,46 @@ def test_what_was_proved_before_a_part_was_removed_stays_proved(books: Books) ->
     assert [row["outcome"] for row in books.close()] == ["issued"]
 
 
+def test_an_account_that_has_used_nothing_for_long_needs_no_proof_of_months_that_were_removed_for_what_others_use(
+    books: Books,
+) -> None:
+    """Its months since its last invoice are open. An audit of everything proved them, and late usage of others not."""
+    for account in ("acme", "gone"):
+        books.open(account)
+        books.use(1_000, account=account)
+    books.end(OCTOBER)
+    books.close()
+    for month in (NOVEMBER, DECEMBER):
+        books.use(2_000, datetime(month.year, month.month, 20, tzinfo=UTC))
+    books.end(NOVEMBER)
+    books.close(NOVEMBER)
+    books.end(DECEMBER)
+    books.removed_before = datetime(2026, 11, 25, tzinfo=UTC)
+    books.audit(EVERYTHING)
+    books.use(3_000, datetime(2026, 12, 31, tzinfo=UTC))
+    books.audits.clear()
+    (row,) = books.close(DECEMBER)
+    assert (row["account"], row["outcome"], row["reason"], row["total"]) == ("acme", "issued", None, Decimal("7.50"))
+    assert [scope.since for scope in books.audits] == [datetime(2026, 11, 29, tzinfo=UTC)]
+
+
+def test_late_usage_of_an_account_of_which_a_part_was_removed_is_refused_with_what_to_do(books: Books) -> None:
+    """Also where an audit had proved it as it was before: no further audit of the period could."""
+    for account in ("acme", "calm"):
+        books.open(account)
+        books.use(1_000, account=account)
+    books.end(OCTOBER)
+    books.audit(EVERYTHING)
+    books.removed_before = NOON
+    books.use(1)
+    rows = {row["account"]: row for row in books.close()}
+    assert rows["calm"]["outcome"] == "issued"
+    assert "run `weir audit` without a period" in rows["acme"]["reason"]
+    assert len(books.audits) == 2
+    books.audit(EVERYTHING)
+    assert [row["outcome"] for row in books.close()] == ["issued"]
+
+
 def test_usage_that_keeps_coming_leaves_the_month_open(books: Books, monkeypatch: pytest.MonkeyPatch) -> None:
     books.open()
     books.open("calm")

@@ -17,6 +17,8 @@ import pytest
 from alembic import command
 from psycopg.types.json import Jsonb
 
+from jobs.billing.config import BillingConfig
+from jobs.joins.config import JoinsConfig
 from jobs.runtime.errors import Refused
 from jobs.runtime.postgres import migrations
 from jobs.runtime.postgres.downgrade import LOSSES, OLDEST, USES, downgrade
@@ -115,10 +117,18 @@ def configured(database: str, job: str, config: dict[str, Any]) -> None:
     write(database, "jobs", {**row, "config": Jsonb(config)})
 
 
+def ruled(database: str, config: BillingConfig) -> None:
+    write(database, "rules", {"job": "billing", "first_position": 1, "rules": Jsonb(config.deciding)})
+
+
 def priced(database: str, model: str) -> None:
     configured(database, "joins", {"price_attributes": ["operation"]})
     write(database, "catalog.plans", {"plan": "p", "name": "P"})
     write(database, "catalog.prices", {**PRICE, "model": model})
+
+
+HOLDS: dict[str, Any] = {"late_policy": {"requests": "hold"}}
+SUMMED: dict[str, Any] = {"of": ["input_tokens", "cached_tokens"], "bands": {"low": "1", "high": None}}
 
 
 INVOICE = {
@@ -234,6 +244,16 @@ PLANTED: dict[str, Callable[[str], None]] = {
         at,
         "catalog.limits",
         {"meter": "requests", "currency": "EUR", "plan": "p", "period": "P1M", "effective_from": NOW, "amount": 1},
+    ),
+    "decided about stragglers by hold.above_amount_by_currency": lambda at: ruled(
+        at, BillingConfig.model_validate({**HOLDS, "hold": {"above_amount_by_currency": {"EUR": "5"}}})
+    ),
+    "bands of prices whose columns count each unit once": lambda at: configured(
+        at,
+        "joins",
+        JoinsConfig.model_validate({"price_attributes": ["region", {"context": SUMMED}]})
+        .settled((), is_new=True)
+        .model_dump(mode="json"),
     ),
     "a view measures the time between outcomes": lambda at: write(
         at, "analytics_views", {**VIEW, "definition": Jsonb(View("v", (), (Measure("m", Aggregate.GAPS),)).definition)}
@@ -515,7 +535,10 @@ def test_what_an_earlier_version_reads_as_well_does_not(database: str) -> None:
     write(database, "catalog.prices", {**PRICE, "model": "m"})
     write(database, "usage_windows", {**WINDOW, "price_version": 7})
     write(database, "stragglers", {**STRAGGLER, "cause": "stream"})
-    configured(database, "joins", {"best_report_bills": False})
+    as_before = {"context": {**SUMMED, "each_unit_once": False}}
+    of_one = {"length": {**SUMMED, "of": ["input_tokens"], "each_unit_once": True}}
+    configured(database, "joins", {"best_report_bills": False, "price_attributes": ["region", as_before, of_one]})
+    ruled(database, BillingConfig.model_validate({**HOLDS, "hold": {"above_amount": "5"}}))
     configured(database, "ingestion", {"shipped_conventions": False, "reversal": {"sources": None}})
     downgrade(database, OLDEST)
     with psycopg.connect(database) as connection:

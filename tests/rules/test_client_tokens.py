@@ -256,6 +256,43 @@ def test_each_chunk_of_a_stream_that_has_the_usage_so_far_is_a_partial_report_of
     assert all(datetime.fromisoformat(event["time"]) > datetime(2026, 1, 1, tzinfo=UTC) for event in parts)
 
 
+@pytest.mark.parametrize(
+    "choice",
+    [
+        {"delta": {"role": "assistant", "content": ""}, "native_finish_reason": None, "logprobs": None},
+        {"delta": {}},
+        {"delta": {"content": None, "function_call": None, "refusal": None, "role": None, "tool_calls": None}},
+    ],
+    ids=["OpenRouter", "LiteLLM's proxy", "LiteLLM's proxy, as OpenAI's SDK reads it"],
+)
+def test_the_last_chunk_of_a_gateway_is_whole_though_its_choice_has_not_ended(choice: dict[str, Any]) -> None:
+    """OpenAI's own has no choice. As a part it was billed as cancelled, and only after its time-out."""
+    usage = {"prompt_tokens": 1_697, "completion_tokens": 52, "total_tokens": 1_749}
+    chunk: dict[str, Any] = {"id": "gen-1764031697-vqvW", "object": "chat.completion.chunk", "created": 1_764_031_697}
+    chunk |= {"model": "openai/gpt-4o", "choices": [{"index": 0, "finish_reason": None, **choice}]}
+    found = openai_usage({**chunk, "usage": usage}, account="a", source="s")
+    assert found == openai_usage({**chunk, "choices": [], "usage": usage}, account="a", source="s")
+    with pytest.raises(ValueError, match="has no usage yet"):
+        openai_usage(chunk, account="a", source="s")
+
+
+@pytest.mark.parametrize(
+    "choice",
+    [
+        {"delta": {"role": "assistant", "content": ""}},
+        {"delta": {"content": ""}},
+        {"delta": {}, "token_ids": [42]},
+        {"delta": {"content": None, "tool_calls": [{"index": 0}]}},
+    ],
+    ids=["the first", "half a character", "tokens that a parser keeps", "a tool call"],
+)
+def test_a_chunk_of_vllm_without_any_text_is_a_partial_report_still(choice: dict[str, Any]) -> None:
+    """As the whole answer it would be billed in place of it, and that were a conflict."""
+    chunk: dict[str, Any] = {"id": "chatcmpl-7c", "object": "chat.completion.chunk", "model": "m"}
+    chunk |= {"choices": [{"finish_reason": None, **choice}], "usage": {"prompt_tokens": 10, "completion_tokens": 2}}
+    assert openai_usage(chunk, account="a", source="s")["data"]["usage_source"] == "partial"
+
+
 @pytest.mark.parametrize("small", ["chatcmpl-42", "", None])
 def test_a_chunk_that_cannot_be_told_to_be_of_the_same_stream_as_the_last_one_is_refused(small: str | None) -> None:
     """Both would be billed. A stream that was cut off is billed by the chunk of which that is said."""
@@ -285,6 +322,51 @@ def test_the_beginning_of_a_stream_of_anthropics_or_geminis_is_a_partial_report_
         assert "usage_source" not in second["data"]
         assert first["id"] != second["id"]
         assert first["data"]["request_id"] == second["data"]["request_id"] == second["id"]
+
+
+def test_a_part_of_a_stream_of_gemini_that_has_no_id_is_refused() -> None:
+    """Each part would be another whole answer, and all of them would be billed."""
+    chunk = {**VERTEX, "responseId": None, "candidates": [{"content": {}}]}
+    with pytest.raises(ValueError, match="send the last chunk alone"):
+        gemini_usage(chunk, account="a", source="s")
+    assert gemini_usage(chunk, account="a", source="s", status="cancelled")["data"]["status"] == "cancelled"
+    assert gemini_usage({**VERTEX, "responseId": None}, account="a", source="s")["data"]["status"] == "completed"
+
+
+@pytest.mark.parametrize(
+    ("chunk", "is_whole"),
+    [
+        ({"usageMetadata": {"trafficType": "ON_DEMAND"}}, False),
+        ({"usageMetadata": {"promptTokenCount": 7, "totalTokenCount": 7}}, False),
+        ({"usageMetadata": {"promptTokenCount": 7, "candidatesTokenCount": 3, "totalTokenCount": 10}}, True),
+        (
+            {
+                "usageMetadata": {"promptTokenCount": 7, "totalTokenCount": 7},
+                "promptFeedback": {"blockReason": "SAFETY"},
+            },
+            True,
+        ),
+    ],
+    ids=["as Vertex begins", "of the prompt alone", "the usage after the end", "a prompt that is blocked"],
+)
+def test_a_chunk_of_gemini_without_an_answer_is_whole_only_where_it_says_how_that_ended(
+    chunk: dict[str, Any], is_whole: bool
+) -> None:
+    """Vertex sends some of `gemini-3` at the beginning. As the whole answer, of no tokens, one was billed for it."""
+    names = {"responseId": "r-1", "modelVersion": "gemini-3.1-flash-lite"}
+    found = gemini_usage({**names, **chunk}, account="a", source="s")
+    assert (found["data"]["status"], found["id"] == "r-1") == (
+        ("completed", True) if is_whole else ("cancelled", False)
+    )
+    assert found["data"]["request_id"] == "r-1"
+
+
+@pytest.mark.parametrize("missing", ["input_tokens", "output_tokens"])
+def test_a_message_of_anthropics_without_its_count_is_not_one_of_0_tokens(missing: str) -> None:
+    usage = {"input_tokens": 9, "output_tokens": 1}
+    del usage[missing]
+    with pytest.raises(KeyError, match=missing):
+        anthropic_usage({"id": "msg_x", "model": "c", "usage": usage}, account="a", source="s")
 
 
 def test_litellms_callback_reads_anthropics_own_messages_and_names_the_model_where_the_response_does_not() -> None:

@@ -188,6 +188,17 @@ USES = (
         "catalog.limits has limits of what a meter costs",
     ),
     Use(
+        "0146",
+        "EXISTS (SELECT FROM rules WHERE rules @? '$.hold.*.above_amount_by_currency')",
+        "billing has decided about stragglers by hold.above_amount_by_currency",
+    ),
+    Use(
+        "0146",
+        "EXISTS (SELECT FROM jobs WHERE job = 'joins'"
+        " AND config @? '$.price_attributes[*].* ? (@.each_unit_once == true && @.of.size() > 1)')",
+        "joins runs with bands of prices whose columns count each unit once (each_unit_once: true)",
+    ),
+    Use(
         "0105",
         "EXISTS (SELECT FROM jobs WHERE job = 'ingestion' AND jsonb_array_length(config -> 'events') > 1)",
         "ingestion reads several topics, and would read one of them: remove the others (`weir topics remove`)",
