@@ -138,7 +138,7 @@ def test_a_driver_that_dies_anywhere_leaves_all_of_a_batch_or_none(
     for name in ("a", "b"):
         send(topic, event(f"{name}1"), event(f"{name}2"))
         topic.transaction(f"x-{name}", commit=True)
-    for dies_at in ("jobs.runtime.delta.table.DeltaWriter._write", "jobs.ingestion.sink.JournalSink._learn"):
+    for dies_at in ("jobs.runtime.delta.table.DeltaWriter._put", "jobs.ingestion.sink.JournalSink._learn"):
         with ingestion(spark, broker, database, tmp_path, topic.name) as sink, monkeypatch.context() as dying:
             dying.setattr(dies_at, _killed)
             with pytest.raises(RuntimeError, match="killed"):

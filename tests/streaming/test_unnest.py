@@ -167,7 +167,7 @@ def test_a_driver_that_dies_anywhere_leaves_all_elements_or_none(
     topic = Topic.make(broker)
     for name in ("a", "b"):
         trace(topic, name)
-    for place in ("jobs.runtime.delta.table.DeltaWriter._write", "jobs.ingestion.sink.JournalSink._learn"):
+    for place in ("jobs.runtime.delta.table.DeltaWriter._put", "jobs.ingestion.sink.JournalSink._learn"):
         with ingestion(spark, broker, database, tmp_path, topic.name, contracts=(TRACE,)) as sink:
             records = batch(spark, topic, config=TRACES).where(
                 f"offset < {sum(sink.positions()[topic.name].values()) + 2}"
