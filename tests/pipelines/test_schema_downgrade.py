@@ -376,7 +376,7 @@ LOST: list[tuple[str, str, dict[str, Any], str]] = [
     ("0038", "catalog.price_jumps", JUMP, "who confirmed or is to confirm 1 prices"),
     ("0049", "api_keys", KEY, "1 keys of the API"),
     ("0052", "api_keys", {**KEY, "requests_per_second": 1}, "the rate limits of 1 keys of the API"),
-    ("0144", "catalog.limits", {**LIMIT, "code": "guard"}, "the codes of 1 limits"),
+    ("0145", "catalog.limits", {**LIMIT, "code": "guard"}, "the codes of 1 limits"),
     ("0059", "catalog.limits", LIMIT, "1 limits of the catalog"),
     ("0067", "analytics_views", VIEW, "what 1 views have measured: "),
     ("0072", "api_keys", KEY, "1 entries of the activity log"),
