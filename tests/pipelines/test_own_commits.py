@@ -27,7 +27,7 @@ from jobs.runtime.delta.followed import CHECKPOINT_INTERVAL, FollowedTable
 from jobs.runtime.delta.known_commit import KnownCommit
 from jobs.runtime.delta.live_files import LiveFiles, files_of
 from jobs.runtime.delta.object_store import store_of
-from jobs.runtime.delta.table import KNOWN_SECONDS, LSN, DeltaWriter, committing
+from jobs.runtime.delta.table import KNOWN_SECONDS, LSN, MAX_PUTS, DeltaWriter, committing
 from jobs.runtime.errors import Fenced, Outrun, Refused
 from jobs.streams import USAGE, Table
 
@@ -395,6 +395,40 @@ def test_an_unavailable_store_leaves_no_commit(tmp_path: Path, monkeypatch: pyte
         with pytest.raises(obstore.exceptions.GenericError):
             commit(mine)
     assert lsns(mine.path) == [1]
+
+
+@contextmanager
+def denying(times: int) -> Iterator[None]:
+    """Meanwhile the store says so many times of a new commit that it is there already, and keeps none of these."""
+    put, left = obstore.put, [times]
+
+    def denied(store: Any, path: str, *args: Any, **more: Any) -> Any:
+        if path.startswith("_delta_log") and left[0]:
+            left[0] -= 1
+            raise obstore.exceptions.AlreadyExistsError("409 ConditionalRequestConflict")
+        return put(store, path, *args, **more)
+
+    with pytest.MonkeyPatch.context() as patching:
+        patching.setattr(obstore, "put", denied)
+        yield
+
+
+def test_a_version_that_the_store_denies_and_its_log_does_not_show_is_tried_again(tmp_path: Path) -> None:
+    mine = driver(tmp_path)
+    commit(mine)
+    with denying(3):
+        commit(mine)
+    assert lsns(mine.path) == [1, 2]
+
+
+def test_a_store_that_denies_every_version_fails_the_commit_and_not_what_follows(tmp_path: Path) -> None:
+    mine = driver(tmp_path)
+    commit(mine)
+    with denying(MAX_PUTS), pytest.raises(CommitFailedError, match="the next version is there already; the newest"):
+        append(mine, [NOW])
+    assert lsns(mine.path) == [1]
+    commit(mine)
+    assert lsns(mine.path) == [1, 2]
 
 
 TURNS = ("commit", "commit", "files", "two days", "others", "compact", "replace", "read", "zombie")

@@ -62,6 +62,8 @@ has few files. (Tasks of a large batch write several, `append_files`; Delta show
 """
 CLOCK = MachineClock()
 """For what the log says of a commit's time, by which nothing is decided."""
+MAX_PUTS = 100
+"""Of one commit. S3 also denies a version while another's put of it is under way, and the log does not show it yet."""
 KNOWN_SECONDS = 600.0
 """How long after its last look a driver trusts that no later commit is gone from the log again: that takes three hours.
 """
@@ -369,8 +371,15 @@ class DeltaWriter:
             raise Fenced(f"{self.path}: {name} is at {found}, this driver left it at {known}")
 
     def _put(self, files: Sequence[NewFile], transactions: Mapping[str, int]) -> None:
-        """Commit files as the version after the one that is known: if that is there already, its table is looked at."""
-        while self._may_put:
+        """Commit files as the version after the one that is known: if that is there already, its table is looked at.
+
+        Raises CommitFailedError where that goes on and on; nothing is committed then.
+        """
+        for _ in range(MAX_PUTS):
+            if not self._may_put:
+                self._add(files, transactions)
+                self.known.update(transactions)
+                return
             assert self._at is not None, "the table was not looked at"
             if put_commit(self.folder.store, self._at + 1, files, transactions, CLOCK.now()):
                 self._reached(self._at + 1)
@@ -380,8 +389,10 @@ class DeltaWriter:
                     self._followed.write_checkpoint()
                 return
             self._look()
-        self._add(files, transactions)
-        self.known.update(transactions)
+        raise CommitFailedError(
+            f"{self.path}: the store said {MAX_PUTS} times that the next version is there already; the newest commit "
+            f"in its log is {self._at}"
+        )
 
     def _write(self, rows: pa.Table, transactions: Mapping[str, int]) -> None:
         """Commit rows (`stored`) of any number and log dates by delta-rs, from the handle's version on."""
