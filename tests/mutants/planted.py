@@ -307,8 +307,8 @@ MUTANTS = (
     Mutant(
         "a commit that lost is made after whatever came before it",
         DELTA,
-        "            self._look()\n        self._add(files, transactions)\n",
-        "            self._reached(int(self._followed.refresh().version()))\n        self._add(files, transactions)\n",
+        "            self._look()\n        raise CommitFailedError(\n",
+        "            self._reached(int(self._followed.refresh().version()))\n        raise CommitFailedError(\n",
         (f"{OF_COMMITS}::test_a_driver_that_was_replaced_is_fenced_by_the_version_that_its_successor_made",),
     ),
     Mutant(
