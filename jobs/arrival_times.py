@@ -2,7 +2,8 @@
 
 While a minute has at most MAX_TIMES different instants, they are kept to the microsecond. With more, its instants are
 rounded down to the smallest power of two of microseconds of which so many remain. Both follow from the set of instants
-alone: any order and cut of outcomes makes the same bytes, and no time between two is off by `MAX_ERROR` or more.
+alone: any order and cut of outcomes makes the same bytes, and no time between two is off by MAX_ERROR_MICROSECONDS or
+more.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from numpy.typing import NDArray
 from metering.windows import MINUTE
 
 MICROSECONDS = MINUTE.seconds * 1_000_000
+"""Of a minute."""
 MAX_TIMES = 1_024
 """Different instants of a minute that are kept."""
 MAX_ERROR_MICROSECONDS = 1 << 16

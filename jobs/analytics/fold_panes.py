@@ -11,13 +11,10 @@ import psycopg
 import pyarrow as pa
 
 from jobs.analytics.newest_panes import AddedPane, Key, NewestPanes, Pane, account_of
+from jobs.arrival_times import MICROSECONDS
 from jobs.runtime.postgres.sink import stage
 from jobs.streams import INSTANT
 from metering.views import View
-from metering.windows import MINUTE
-
-MICROSECONDS = MINUTE.seconds * 1_000_000
-"""Of a minute."""
 
 _DECLARED = """
 SELECT view, version, view_id, coalesce(ceil(extract(epoch FROM since) / 60), '-infinity')::float8

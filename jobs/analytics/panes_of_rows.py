@@ -16,9 +16,9 @@ import polars as pl
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from jobs.analytics.fold_panes import MICROSECONDS
 from jobs.analytics.newest_panes import AddedPane
 from jobs.analytics.panes import text
+from jobs.arrival_times import MICROSECONDS
 from jobs.view_measures import Stored
 from metering.meters import QUANTITY_DECIMALS
 from metering.views import Aggregate, Measure, View

@@ -7,7 +7,6 @@ Spark would turn the columns into rows, and the rows into columns again.
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -17,9 +16,9 @@ import obstore
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from obstore.store import LocalStore, ObjectStore
+from obstore.store import ObjectStore
 
-from jobs.runtime.delta.object_store import store_of
+from jobs.runtime.delta.known_commit import actions_of, store_that_is_there
 
 VALUE = "value"
 """The column of what a record said."""
@@ -88,7 +87,7 @@ class DriverRows:
     @cached_property
     def _store(self) -> ObjectStore:
         """Looked for when something is read: a table may be made after its reader has started."""
-        return store_of(self._path, os.environ) if "://" in self._path else LocalStore(self._path)
+        return store_that_is_there(self._path)
 
     def added(self, versions: range) -> pa.Table | None:
         """The rows that all these commits added, by lsn; None where that is for Spark to read, or nothing.
@@ -133,8 +132,7 @@ class DriverRows:
 
     def _files(self, version: int) -> Iterator[File]:
         """Each file that a commit added. Raises `_Changed` where it did something else, or the rows are not counted."""
-        log = obstore.get(self._store, f"_delta_log/{version:020d}.json").bytes().to_bytes()
-        actions = [json.loads(line) for line in log.splitlines()]
+        actions = actions_of(self._store, version)
         if any(action.get("remove", {}).get("dataChange") for action in actions):
             return
         for action in actions:

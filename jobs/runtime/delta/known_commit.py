@@ -22,6 +22,17 @@ MAX_COMMITS = 100
 """That are read one by one; of more the table is opened."""
 
 
+def store_that_is_there(path: str) -> ObjectStore:
+    """The store of a table's files. Unlike `store_of` it makes no folder."""
+    return store_of(path, os.environ) if "://" in path else LocalStore(path)
+
+
+def actions_of(store: ObjectStore, version: int) -> list[Mapping[str, Any]]:
+    """The actions of the commit that made a version. Raises FileNotFoundError where the log has none."""
+    log = obstore.get(store, f"_delta_log/{version:020d}.json").bytes().to_bytes()
+    return [json.loads(line) for line in log.splitlines()]
+
+
 class Log(Enum):
     """What became of the log since a handle read it."""
 
@@ -34,7 +45,7 @@ class KnownCommit:
     """The newest commit that a handle of a table has read, as an object of the store."""
 
     def __init__(self, path: str) -> None:
-        self._store: ObjectStore = store_of(path, os.environ) if "://" in path else LocalStore(path)
+        self._store = store_that_is_there(path)
         self._version = -1
         self._tag: str | None = None
 
@@ -68,10 +79,9 @@ class KnownCommit:
     def commit(self, version: int) -> list[Mapping[str, Any]] | None:
         """The actions of the commit that made a version; None where the log has none."""
         try:
-            log = obstore.get(self._store, f"_delta_log/{version:020d}.json").bytes().to_bytes()
+            return actions_of(self._store, version)
         except FileNotFoundError:
             return None
-        return [json.loads(line) for line in log.splitlines()]
 
     def has(self, version: int) -> bool:
         """Whether the log still holds the commit that made `version`."""

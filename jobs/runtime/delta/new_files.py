@@ -26,13 +26,13 @@ from pyarrow.fs import PyFileSystem
 
 from jobs.runtime.delta.object_store import store_of
 from jobs.runtime.delta.parquet import COMPRESSION, COMPRESSION_LEVEL, rows_of_a_page, statistics_of, with_dictionary
+from metering.instants import EPOCH
 
 LOG_DATE = "log_date"
 EXCHANGE = "exchange"
 """The folder of what is on its way between tasks, or to the driver; no log names it. It begins without the underscore
 of names that a vacuum of Delta passes over.
 """
-EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True)

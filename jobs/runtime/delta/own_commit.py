@@ -15,7 +15,8 @@ from deltalake import DeltaTable
 from obstore.exceptions import AlreadyExistsError
 from obstore.store import ObjectStore
 
-from jobs.runtime.delta.new_files import EPOCH, LOG_DATE, NewFile
+from jobs.runtime.delta.new_files import LOG_DATE, NewFile
+from metering.instants import EPOCH
 
 OLDEST_WRITER = 2
 """Of a table whose commits need no more than their files: features of later ones (constraints, row tracking, change
