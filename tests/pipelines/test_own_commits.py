@@ -224,22 +224,26 @@ def test_a_commit_whose_answer_was_lost_is_not_made_twice(tmp_path: Path, monkey
     assert lsns(mine.path) == [1, 2]
 
 
+@pytest.mark.parametrize("of_others", [0, 2])
 def test_a_checkpoint_that_fails_after_its_commit_has_no_row_committed_twice(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, of_others: int
 ) -> None:
+    """Also where others append before it fails: the table goes on then, but not because the commit was lost."""
     mine = driver(tmp_path)
     while (log(mine.path)[-1] + 2) % INTERVAL:
         commit(mine)
     next_lsn = mine.next_lsn
 
     def failing(_: FollowedTable) -> None:
+        if of_others:
+            others_rows(mine.path, of_others)
         raise CommitFailedError("the store is away")
 
     with monkeypatch.context() as patching:
         patching.setattr(FollowedTable, "write_checkpoint", failing)
         with pytest.raises(CommitFailedError):
             append(mine, [NOW])
-    assert lsns(mine.path) == list(range(1, next_lsn + 1))
+    assert lsns(mine.path) == list(range(1, next_lsn + 1 + of_others))
 
 
 def test_a_position_that_others_moved_since_ends_the_driver(tmp_path: Path) -> None:

@@ -352,11 +352,15 @@ class DeltaWriter:
 
     def _until_alone(self, commit: Callable[[int], None]) -> None:
         while True:
+            known = dict(self.known)
             try:
                 return commit(self.next_lsn)
             except Outrun:
                 log.info("others have appended meanwhile; the rows get other numbers", table=self.path)
             except CommitFailedError:
+                if self.known != known:
+                    # The commit was made, and the checkpoint after it failed: whatever others did, not again.
+                    raise
                 self.table.update_incremental()
                 if self.table.transaction_version(LSN) == self.known[LSN]:
                     raise
