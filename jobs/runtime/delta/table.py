@@ -359,7 +359,7 @@ class DeltaWriter:
                 log.info("others have appended meanwhile; the rows get other numbers", table=self.path)
             except CommitFailedError:
                 if self.known != known:
-                    # The commit was made, and the checkpoint after it failed: whatever others did, not again.
+                    # The commit was made, and what failed is the checkpoint after it.
                     raise
                 self.table.update_incremental()
                 if self.table.transaction_version(LSN) == self.known[LSN]:
