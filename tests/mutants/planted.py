@@ -312,6 +312,13 @@ MUTANTS = (
         (f"{OF_COMMITS}::test_a_driver_that_was_replaced_is_fenced_by_the_version_that_its_successor_made",),
     ),
     Mutant(
+        "a commit whose checkpoint failed is made again where others append",
+        DELTA,
+        "                if self.known != known:\n",
+        "                if False:\n",
+        (f"{OF_COMMITS}::test_a_checkpoint_that_fails_after_its_commit_has_no_row_committed_twice",),
+    ),
+    Mutant(
         "a version that is there is overwritten",
         "jobs/runtime/delta/own_commit.py",
         'mode="create"',
