@@ -12,15 +12,16 @@ import structlog
 from psycopg.conninfo import make_conninfo
 
 from api.problems import Problem, unavailable
+from api.reader import ANSWER_TIMEOUT_SECONDS, STATEMENT_TIMEOUT_SECONDS
 from deployment.asking import NotOwner
 from deployment.errors import CannotRun
+from jobs.runtime.postgres.address import options_of
 from jobs.runtime.postgres.session import CONNECT_TIMEOUT_SECONDS, TCP_TIMEOUT_MS
 from webhooks.endpoint_errors import HasSecretUrl, NoDelivery, NoEndpoint, SignsNothing, TooManyEndpoints
 
 log = structlog.get_logger()
 
 MAX_RUNNING, MAX_WAITING = 2, 8
-ANSWER_TIMEOUT_SECONDS = 20.0
 NO_ENDPOINT = "No endpoint of this name is of the key's accounts: GET /v1/webhook-endpoints lists them."
 _CONFLICTS = (SignsNothing, HasSecretUrl, TooManyEndpoints)
 R = TypeVar("R")
@@ -30,8 +31,12 @@ class EndpointStore:
     """Endpoints in Postgres, as the login of the API may change them: each call has a session of its own."""
 
     def __init__(self, postgres_url: str) -> None:
-        timeouts = {"connect_timeout": CONNECT_TIMEOUT_SECONDS, "tcp_user_timeout": TCP_TIMEOUT_MS}
-        self._postgres_url = make_conninfo(postgres_url, **timeouts)
+        self._postgres_url = make_conninfo(
+            postgres_url,
+            connect_timeout=CONNECT_TIMEOUT_SECONDS,
+            tcp_user_timeout=TCP_TIMEOUT_MS,
+            options=f"{options_of(postgres_url)} -c statement_timeout={STATEMENT_TIMEOUT_SECONDS}s",
+        )
         self._threads = ThreadPoolExecutor(MAX_RUNNING, thread_name_prefix="endpoints")
         self._unfinished: set[Future[Any]] = set()
 

@@ -22,13 +22,11 @@ from api.endpoint_bodies import (
     CHANGED,
     NEW,
     ROTATED,
-    Switch,
     change_in,
     new_endpoint_in,
     overlap_in,
     refuse_mail,
     refused_as_problem,
-    switch_in,
 )
 from api.endpoint_store import NO_ENDPOINT, EndpointStore
 from api.events import Services, authorized
@@ -43,7 +41,6 @@ from webhooks.addresses import without_address
 from webhooks.changing import change
 from webhooks.delivery_log import COLUMNS as ATTEMPT_COLUMNS
 from webhooks.delivery_log import attempts
-from webhooks.endpoint_errors import IsDisabled
 from webhooks.kinds import Kind
 from webhooks.outcomes import State
 
@@ -105,20 +102,13 @@ async def get(request: Request, services: Services, store: EndpointStore) -> Res
 async def patch(request: Request, services: Services, store: EndpointStore) -> Response:
     """Change `url`, `events`, `note` and `state`; what waits for it is sent to the new URL. As `get`."""
     key = authorized(request, services, Scope.WEBHOOKS)
-    given = await body_of(request, CHANGED)
-    wanted, (state, reason) = change_in(given), switch_in(given)
-    by = _author(key)
+    wanted = change_in(await body_of(request, CHANGED))
 
     def write(database: str, endpoint: str) -> dict[str, Any]:
-        if wanted is not None and wanted.url is not None:
+        if wanted.url is not None:
             # Its kind never changes.
             refuse_mail(key, Kind(_row(database, endpoint)["kind"]))
-        if wanted is not None:
-            change(database, endpoint, by, wanted)
-        if state is Switch.ENABLED:
-            endpoints.enable(database, endpoint, by)
-        elif state is Switch.DISABLED:
-            _disable(database, endpoint, by, reason)
+        change(database, endpoint, _author(key), wanted)
         return _shown(_row(database, endpoint), key)
 
     with refused_as_problem():
@@ -211,13 +201,6 @@ def _shown(row: Mapping[str, Any], key: ApiKey) -> dict[str, Any]:
 
 def _without_addresses(rows: list[dict[str, Any]], error: str, key: ApiKey) -> list[dict[str, Any]]:
     return rows if sees_staff(key) else [{**row, error: without_address(row[error])} for row in rows]
-
-
-def _disable(database: str, endpoint: str, by: str, reason: str) -> None:
-    try:
-        endpoints.disable(database, endpoint, by, reason)
-    except IsDisabled:
-        return
 
 
 def _resend(database: str, endpoint: str, number: int) -> dict[str, Any]:

@@ -218,20 +218,30 @@ def rotate(postgres_url: str, endpoint: str, by: str, overlap: timedelta) -> New
 def disable(postgres_url: str, endpoint: str, by: str, reason: str) -> None:
     """Stop calling an endpoint; what waits for it waits on, and nothing more is queued. Raises CannotRun."""
     with connected(postgres_url) as database:
-        if _is_disabled(database, endpoint, _LOCK):
-            raise IsDisabled(f"{endpoint} is disabled already.")
-        database.execute(_DISABLE, [reason, by, endpoint])
+        disable_within(database, endpoint, by, reason)
+
+
+def disable_within(database: psycopg.Connection[dict[str, Any]], endpoint: str, by: str, reason: str) -> None:
+    """`disable` as part of a transaction."""
+    if _is_disabled(database, endpoint, _LOCK):
+        raise IsDisabled(f"{endpoint} is disabled already.")
+    database.execute(_DISABLE, [reason, by, endpoint])
 
 
 def enable(postgres_url: str, endpoint: str, by: str) -> int:
     """Call an endpoint again; returns how many deliveries wait, which are sent now. Raises CannotRun."""
     with connected(postgres_url) as database:
-        _is_disabled(database, endpoint, _IS_DISABLED)
-        # The deliveries first, as the sender locks them: it would wait for this, and this for it.
-        waiting = database.execute(_ENABLED_SEND, [endpoint]).rowcount
-        database.execute(_ENABLE, [by, endpoint])
-        row = database.execute(_COUNT_NOT_MADE, [endpoint]).fetchone()
-        return waiting + (row["count"] if row else 0)
+        return enable_within(database, endpoint, by)
+
+
+def enable_within(database: psycopg.Connection[dict[str, Any]], endpoint: str, by: str) -> int:
+    """`enable` as part of a transaction that has not locked the endpoint before."""
+    _is_disabled(database, endpoint, _IS_DISABLED)
+    # The deliveries first, as the sender locks them: it would wait for this, and this for it.
+    waiting = database.execute(_ENABLED_SEND, [endpoint]).rowcount
+    database.execute(_ENABLE, [by, endpoint])
+    row = database.execute(_COUNT_NOT_MADE, [endpoint]).fetchone()
+    return waiting + (row["count"] if row else 0)
 
 
 def resend(postgres_url: str, endpoint: str, numbers: Sequence[int], *, dead: bool = False) -> int:
