@@ -75,8 +75,8 @@ async def list_all(request: Request, services: Services, store: EndpointStore) -
     """`{"data": […]}`: the endpoints of the key's accounts, the oldest first, without their secrets."""
     key = authorized(request, services, Scope.WEBHOOKS)
     Parameters.of(request.query_params, ())
-    rows = await store.run(endpoints.listed)
-    return _answer([_shown(row, key) for row in rows if _is_of(key, row["accounts"])])
+    rows = await store.run(partial(endpoints.listed, accounts=key.accounts))
+    return _answer([_shown(row, key) for row in rows])
 
 
 async def add(request: Request, services: Services, store: EndpointStore) -> Response:
@@ -87,7 +87,7 @@ async def add(request: Request, services: Services, store: EndpointStore) -> Res
 
     def make(database: str) -> dict[str, Any]:
         made = endpoints.add(database, by=_author(key), max_endpoints=limit, **asdict(wanted))
-        return {**_shown(_row(database, made.endpoint), key), "verifies_with": made.verifies_with or None}
+        return {**_shown(endpoints.one(database, made.endpoint), key), "verifies_with": made.verifies_with or None}
 
     return _answer(await store.run(make), HTTPStatus.CREATED)
 
@@ -96,7 +96,9 @@ async def get(request: Request, services: Services, store: EndpointStore) -> Res
     """One endpoint, with the keys of the list."""
     key = authorized(request, services, Scope.WEBHOOKS)
     Parameters.of(request.query_params, ())
-    return _answer(await _run(request, key, store, lambda database, endpoint: _shown(_row(database, endpoint), key)))
+    return _answer(
+        await _run(request, key, store, lambda database, endpoint: _shown(endpoints.one(database, endpoint), key))
+    )
 
 
 async def patch(request: Request, services: Services, store: EndpointStore) -> Response:
@@ -107,9 +109,9 @@ async def patch(request: Request, services: Services, store: EndpointStore) -> R
     def write(database: str, endpoint: str) -> dict[str, Any]:
         if wanted.url is not None:
             # Its kind never changes.
-            refuse_mail(key, Kind(_row(database, endpoint)["kind"]))
+            refuse_mail(key, Kind(endpoints.one(database, endpoint)["kind"]))
         change(database, endpoint, _author(key), wanted)
-        return _shown(_row(database, endpoint), key)
+        return _shown(endpoints.one(database, endpoint), key)
 
     with refused_as_problem():
         return _answer(await _run(request, key, store, write))
@@ -188,10 +190,6 @@ async def _run(request: Request, key: ApiKey, store: EndpointStore, call: Callab
 
 def _is_of(key: ApiKey, accounts: list[str]) -> bool:
     return not key.accounts or (bool(accounts) and key.accounts.issuperset(accounts))
-
-
-def _row(database: str, endpoint: str) -> dict[str, Any]:
-    return endpoints.listed(database, endpoint)[0]
 
 
 def _shown(row: Mapping[str, Any], key: ApiKey) -> dict[str, Any]:
