@@ -17,13 +17,20 @@ from deployment.asking import NotOwner
 from deployment.errors import CannotRun
 from jobs.runtime.postgres.address import options_of
 from jobs.runtime.postgres.session import CONNECT_TIMEOUT_SECONDS, TCP_TIMEOUT_MS
-from webhooks.endpoint_errors import HasSecretUrl, NoDelivery, NoEndpoint, SignsNothing, TooManyEndpoints
+from webhooks.endpoint_errors import (
+    HasSecretUrl,
+    NoDelivery,
+    NoEndpoint,
+    SignsNothing,
+    TooManyEndpoints,
+    TooManySecrets,
+)
 
 log = structlog.get_logger()
 
 MAX_RUNNING, MAX_WAITING = 2, 8
 NO_ENDPOINT = "No endpoint of this name is of the key's accounts: GET /v1/webhook-endpoints lists them."
-_CONFLICTS = (SignsNothing, HasSecretUrl, TooManyEndpoints)
+_CONFLICTS = (SignsNothing, HasSecretUrl, TooManyEndpoints, TooManySecrets)
 R = TypeVar("R")
 
 

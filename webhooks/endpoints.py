@@ -13,7 +13,7 @@ import psycopg
 from psycopg.rows import dict_row
 
 from deployment.asking import asking_database
-from webhooks.endpoint_errors import IsDisabled, NoDelivery, SignsNothing, TooManyEndpoints, no_endpoint
+from webhooks.endpoint_errors import IsDisabled, NoDelivery, SignsNothing, TooManyEndpoints, TooManySecrets, no_endpoint
 from webhooks.event_types import EventType
 from webhooks.kinds import Kind
 from webhooks.outcomes import State
@@ -83,6 +83,9 @@ UPDATE webhook_secrets SET expires_at = least(expires_at, clock_timestamp() + %s
 """
 _FORGET = "DELETE FROM webhook_secrets WHERE endpoint = %s AND expires_at <= clock_timestamp()"
 _OF_ACCOUNTS = "SELECT endpoint FROM webhook_endpoints WHERE accounts <> '{}' AND accounts <@ %s::text[]"
+_COUNT_SECRETS = "SELECT count(*) AS count FROM webhook_secrets WHERE endpoint = %s"
+MAX_SECRETS = 20
+"""That sign at once: each call has a signature of each, and receivers take headers of a few kilobytes."""
 _ACCOUNTS = "SELECT accounts FROM webhook_endpoints WHERE endpoint = %s"
 _KIND = "SELECT kind FROM webhook_endpoints WHERE endpoint = %s"
 _IS_DISABLED = "SELECT disabled_at IS NOT NULL AS is_disabled FROM webhook_endpoints WHERE endpoint = %s"
@@ -212,7 +215,10 @@ def accounts_of(postgres_url: str, endpoint: str) -> list[str]:
 
 
 def rotate(postgres_url: str, endpoint: str, by: str, overlap: timedelta) -> NewSecret:
-    """Make a new secret; those before sign for `overlap` more, beside it. Raises CannotRun."""
+    """Make a new secret; those before sign for `overlap` more, beside it.
+
+    Raises CannotRun; TooManySecrets where MAX_SECRETS would sign already.
+    """
     with connected(postgres_url) as database:
         _is_disabled(database, endpoint, _LOCK)
         if (found := database.execute(_KIND, [endpoint]).fetchone()) and found["kind"] != Kind.WEBHOOK:
@@ -223,6 +229,8 @@ def rotate(postgres_url: str, endpoint: str, by: str, overlap: timedelta) -> New
         database.execute("SELECT set_config('weir.changed_by', %s, true)", [by])
         database.execute(_EXPIRE, [overlap, endpoint])
         database.execute(_FORGET, [endpoint])
+        if (row := database.execute(_COUNT_SECRETS, [endpoint]).fetchone()) and row["count"] >= MAX_SECRETS:
+            raise TooManySecrets(f"{MAX_SECRETS} secrets of {endpoint} sign already: let them overlap for less time.")
         database.execute(_INSERT_SECRET, [endpoint, secret, by])
     return NewSecret(endpoint, receivers_part(secret))
 

@@ -31,6 +31,7 @@ from tests.database_rows import write
 from tests.waiting import wait_until
 from tests.webhooks.receiver import Call, Receiver
 from tests.webhooks.sending import hold, now_clock, queue, rows, send_all
+from webhooks.endpoints import MAX_SECRETS
 from webhooks.event_types import OF_NO_ACCOUNT, EventType
 from webhooks.outcomes import State
 from webhooks.signing import kind_of
@@ -253,6 +254,18 @@ def test_accounts_have_so_many_endpoints_and_no_more(server: Server, operator: s
         )
     refused(call(server, acme, "POST", ALL, {"url": URL}), 409, "endpoints already")
     assert call(server, operator, "POST", ALL, {"url": URL, "accounts": ["acme"]}).status == 201
+
+
+def test_a_key_makes_no_more_secrets_than_a_call_can_be_signed_with(server: Server, acme: str) -> None:
+    """Each signs each call, and one sender calls for all."""
+    path = f"{ALL}/{added(server, acme)['endpoint']}/rotate"
+    for _ in range(MAX_SECRETS - 1):
+        assert call(server, acme, "POST", path, {"overlap_hours": 8_784}).status == 200
+    refused(call(server, acme, "POST", path, {"overlap_hours": 1}), 409, "sign already")
+    ends = "SELECT count(*)::int FROM webhook_secrets WHERE expires_at < now() + interval '2 hours'"
+    assert rows(server.database, ends) == [(0,)]
+    assert call(server, acme, "POST", path, {"overlap_hours": 0}).status == 200
+    assert rows(server.database, "SELECT count(*)::int FROM webhook_secrets") == [(1,)]
 
 
 @pytest.mark.parametrize("scope", [scope for scope in Scope if scope is not Scope.WEBHOOKS])
