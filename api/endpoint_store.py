@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from http import HTTPStatus
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import structlog
 from psycopg.conninfo import make_conninfo
 
+from api.limited_threads import LimitedThreads
 from api.problems import Problem, unavailable
 from api.reader import ANSWER_TIMEOUT_SECONDS, STATEMENT_TIMEOUT_SECONDS
 from deployment.asking import NotOwner
@@ -44,8 +44,7 @@ class EndpointStore:
             tcp_user_timeout=TCP_TIMEOUT_MS,
             options=f"{options_of(postgres_url)} -c statement_timeout={STATEMENT_TIMEOUT_SECONDS}s",
         )
-        self._threads = ThreadPoolExecutor(MAX_RUNNING, thread_name_prefix="endpoints")
-        self._unfinished: set[Future[Any]] = set()
+        self._threads = LimitedThreads("endpoints", MAX_RUNNING, MAX_WAITING, ANSWER_TIMEOUT_SECONDS)
 
     async def run(self, call: Callable[[str], R]) -> R:
         """What `call` returns for the address of the database. What has begun goes on also after the time limit.
@@ -53,16 +52,12 @@ class EndpointStore:
         Raises Problem: 404 without such an endpoint or delivery, 409 where it may not be changed so, 501 where the
         login may not, 503; and what else `call` raises.
         """
-        self._unfinished = {work for work in self._unfinished if not work.done()}
-        if len(self._unfinished) >= MAX_RUNNING + MAX_WAITING:
-            raise unavailable("Too many endpoints are changed at once: ask again later.")
-        work = self._threads.submit(call, self._postgres_url)
-        self._unfinished.add(work)
         try:
-            async with asyncio.timeout(ANSWER_TIMEOUT_SECONDS):
-                return await asyncio.wrap_future(work)
-        except TimeoutError:
-            raise unavailable(f"There was no answer within {ANSWER_TIMEOUT_SECONDS:.0f} s: look again later.") from None
+            return await self._threads.run(
+                partial(call, self._postgres_url),
+                too_many="Too many endpoints are changed at once: ask again later.",
+                too_late="look again later",
+            )
         except NoEndpoint:
             raise Problem(HTTPStatus.NOT_FOUND, NO_ENDPOINT) from None
         except NoDelivery:
@@ -79,4 +74,4 @@ class EndpointStore:
 
     def close(self) -> None:
         """Take no further calls."""
-        self._threads.shutdown(wait=False, cancel_futures=True)
+        self._threads.close()
