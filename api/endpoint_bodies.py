@@ -13,7 +13,7 @@ from api.parameters import MAX_ACCOUNTS, allowed_accounts, bad_request, choice_o
 from api.problems import Problem
 from metering.api_keys import ApiKey
 from metering.texts import encodable
-from webhooks.changing import Change
+from webhooks.changing import Change, Switch
 from webhooks.event_types import EventType
 from webhooks.kinds import Kind
 from webhooks.new_endpoint import EndpointRefused, NewEndpoint
@@ -26,13 +26,6 @@ MAX_URL_CHARACTERS, MAX_NOTE_CHARACTERS, MAX_ACCOUNT_CHARACTERS = 2_000, 500, 51
 MAX_OVERLAP_HOURS, DEFAULT_OVERLAP_HOURS = 8_784, 24
 
 E = TypeVar("E", bound=StrEnum)
-
-
-class Switch(StrEnum):
-    """Whether an endpoint is called."""
-
-    ENABLED = "enabled"
-    DISABLED = "disabled"
 
 
 def new_endpoint_in(given: Mapping[str, Any], key: ApiKey) -> NewEndpoint:
@@ -65,21 +58,17 @@ def refuse_mail(key: ApiKey, kind: Kind) -> None:
         raise Problem(HTTPStatus.FORBIDDEN, f"The key {key.id} names accounts: it chooses no address of mail.")
 
 
-def change_in(given: Mapping[str, Any]) -> Change | None:
-    """What is to be changed; None where nothing is. A `note` of null removes it. Raises Problem (400)."""
-    if not {"url", "events", "note"} & given.keys():
-        return None
+def change_in(given: Mapping[str, Any]) -> Change:
+    """What is to be changed. A `note` of null removes it.
+
+    Raises Problem (400), also for the state disabled without a `reason`, and for a `reason` without that.
+    """
     note = _text(given, "note", MAX_NOTE_CHARACTERS)
     url, events = _text(given, "url", MAX_URL_CHARACTERS), events_in(given)
-    return Change(url, events, (note or "") if "note" in given else None)
-
-
-def switch_in(given: Mapping[str, Any]) -> tuple[Switch | None, str]:
-    """Whether it is to be called from now on, and why not. Raises Problem (400) for a `reason` without that."""
     state, reason = _choice(given, "state", Switch, None), _text(given, "reason", MAX_NOTE_CHARACTERS)
     if (state is Switch.DISABLED) != (reason is not None):
         raise bad_request("reason", "Give it with the state disabled: why, which the list shows.", "body")
-    return state, reason or ""
+    return Change(url, events, (note or "") if "note" in given else None, state, reason or "")
 
 
 def events_in(given: Mapping[str, Any]) -> list[EventType] | None:

@@ -10,6 +10,7 @@ from api.openapi_schemas import INSTANT, NEXT, PARAMETERS, TEXT, WHOLE, Schema, 
 from api.parameters import MAX_ACCOUNTS
 from api.webhook_endpoints import STAFF
 from monitoring.metrics import ApiRoute
+from webhooks.changing import Switch
 from webhooks.event_types import EventType
 from webhooks.kinds import Kind
 from webhooks.outcomes import State
@@ -23,7 +24,7 @@ _ENDPOINT: Mapping[str, Schema] = {
     "events": {"type": "array", "items": TEXT},
     "accounts": {**_TEXTS, "description": "None: the events of all."},
     "note": or_null(TEXT),
-    "state": one_of(endpoint_bodies.Switch),
+    "state": one_of(Switch),
     **dict.fromkeys(("waiting", "dead", "removed"), WHOLE),
     **dict.fromkeys(("waiting_since", "disabled_at", "paused_until"), or_null(INSTANT)),
     "changed_by": TEXT,
@@ -67,7 +68,7 @@ _CHANGED: Mapping[str, Schema] = {
     "url": _URL,
     "events": _EVENTS,
     "note": or_null(_NOTE),
-    "state": one_of(endpoint_bodies.Switch),
+    "state": one_of(Switch),
     "reason": {**_NOTE, "description": "Why it is disabled; with that state alone."},
 }
 _OVERLAP: Schema = {

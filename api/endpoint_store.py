@@ -2,27 +2,35 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from http import HTTPStatus
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import structlog
 from psycopg.conninfo import make_conninfo
 
+from api.limited_threads import LimitedThreads
 from api.problems import Problem, unavailable
+from api.reader import ANSWER_TIMEOUT_SECONDS, STATEMENT_TIMEOUT_SECONDS
 from deployment.asking import NotOwner
 from deployment.errors import CannotRun
+from jobs.runtime.postgres.address import options_of
 from jobs.runtime.postgres.session import CONNECT_TIMEOUT_SECONDS, TCP_TIMEOUT_MS
-from webhooks.endpoint_errors import HasSecretUrl, NoDelivery, NoEndpoint, SignsNothing, TooManyEndpoints
+from webhooks.endpoint_errors import (
+    HasSecretUrl,
+    NoDelivery,
+    NoEndpoint,
+    SignsNothing,
+    TooManyEndpoints,
+    TooManySecrets,
+)
 
 log = structlog.get_logger()
 
 MAX_RUNNING, MAX_WAITING = 2, 8
-ANSWER_TIMEOUT_SECONDS = 20.0
 NO_ENDPOINT = "No endpoint of this name is of the key's accounts: GET /v1/webhook-endpoints lists them."
-_CONFLICTS = (SignsNothing, HasSecretUrl, TooManyEndpoints)
+_CONFLICTS = (SignsNothing, HasSecretUrl, TooManyEndpoints, TooManySecrets)
 R = TypeVar("R")
 
 
@@ -30,10 +38,13 @@ class EndpointStore:
     """Endpoints in Postgres, as the login of the API may change them: each call has a session of its own."""
 
     def __init__(self, postgres_url: str) -> None:
-        timeouts = {"connect_timeout": CONNECT_TIMEOUT_SECONDS, "tcp_user_timeout": TCP_TIMEOUT_MS}
-        self._postgres_url = make_conninfo(postgres_url, **timeouts)
-        self._threads = ThreadPoolExecutor(MAX_RUNNING, thread_name_prefix="endpoints")
-        self._unfinished: set[Future[Any]] = set()
+        self._postgres_url = make_conninfo(
+            postgres_url,
+            connect_timeout=CONNECT_TIMEOUT_SECONDS,
+            tcp_user_timeout=TCP_TIMEOUT_MS,
+            options=f"{options_of(postgres_url)} -c statement_timeout={STATEMENT_TIMEOUT_SECONDS}s",
+        )
+        self._threads = LimitedThreads("endpoints", MAX_RUNNING, MAX_WAITING, ANSWER_TIMEOUT_SECONDS)
 
     async def run(self, call: Callable[[str], R]) -> R:
         """What `call` returns for the address of the database. What has begun goes on also after the time limit.
@@ -41,16 +52,12 @@ class EndpointStore:
         Raises Problem: 404 without such an endpoint or delivery, 409 where it may not be changed so, 501 where the
         login may not, 503; and what else `call` raises.
         """
-        self._unfinished = {work for work in self._unfinished if not work.done()}
-        if len(self._unfinished) >= MAX_RUNNING + MAX_WAITING:
-            raise unavailable("Too many endpoints are changed at once: ask again later.")
-        work = self._threads.submit(call, self._postgres_url)
-        self._unfinished.add(work)
         try:
-            async with asyncio.timeout(ANSWER_TIMEOUT_SECONDS):
-                return await asyncio.wrap_future(work)
-        except TimeoutError:
-            raise unavailable(f"There was no answer within {ANSWER_TIMEOUT_SECONDS:.0f} s: look again later.") from None
+            return await self._threads.run(
+                partial(call, self._postgres_url),
+                too_many="Too many endpoints are changed at once: ask again later.",
+                too_late="look again later",
+            )
         except NoEndpoint:
             raise Problem(HTTPStatus.NOT_FOUND, NO_ENDPOINT) from None
         except NoDelivery:
@@ -67,4 +74,4 @@ class EndpointStore:
 
     def close(self) -> None:
         """Take no further calls."""
-        self._threads.shutdown(wait=False, cancel_futures=True)
+        self._threads.close()

@@ -5,18 +5,18 @@ Row-level security decides what is seen, not the queries: a query that forgets a
 
 from __future__ import annotations
 
-import asyncio
 import json
 import threading
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from http import HTTPStatus
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import psycopg
 import structlog
 from psycopg.rows import dict_row
 
+from api.limited_threads import LimitedThreads
 from api.problems import Problem, unavailable
 from deployment.asking import NO_SCHEMA, first_line
 from jobs.queries.reading import Database
@@ -47,11 +47,7 @@ class Unguarded(Exception):
 
 
 class AccountReader:
-    """A few sessions of Postgres, opened when they are needed.
-
-    A read that has begun keeps its session until it ends, also when its client has been answered: never do more run
-    than there are sessions.
-    """
+    """A few sessions of Postgres, one for each thread, opened when they are needed."""
 
     def __init__(
         self,
@@ -61,11 +57,8 @@ class AccountReader:
         max_waiting: int = MAX_WAITING,
     ) -> None:
         self._postgres_url = postgres_url
-        self._answer_timeout_seconds = answer_timeout_seconds
-        self._max_unfinished = sessions + max_waiting
-        self._threads = ThreadPoolExecutor(sessions, thread_name_prefix="reader")
+        self._threads = LimitedThreads("reader", sessions, max_waiting, answer_timeout_seconds)
         self._own = threading.local()
-        self._unfinished: set[Future[Any]] = set()
 
     async def run(self, key: ApiKey, query: Callable[[Database], R], *, writes: bool = False) -> R:
         """What `query` answers within a transaction that sees one moment, in UTC, and the key's accounts only.
@@ -74,22 +67,15 @@ class AccountReader:
 
         Raises Problem: 503 where the database does not answer, or not in time; what `query` raises.
         """
-        self._unfinished = {work for work in self._unfinished if not work.done()}
-        if len(self._unfinished) >= self._max_unfinished:
-            raise unavailable("More is asked than can be answered: ask again later.")
-        work = self._threads.submit(self._run, accounts_setting(key), query, writes)
-        self._unfinished.add(work)
-        try:
-            async with asyncio.timeout(self._answer_timeout_seconds):
-                # A client that no longer waits takes along a query that has not begun.
-                return await asyncio.wrap_future(work)
-        except TimeoutError:
-            limit = f"{self._answer_timeout_seconds:.0f} s"
-            raise unavailable(f"There was no answer within {limit}: ask for less.") from None
+        return await self._threads.run(
+            partial(self._run, accounts_setting(key), query, writes),
+            too_many="More is asked than can be answered: ask again later.",
+            too_late="ask for less",
+        )
 
     def close(self) -> None:
         """Take no further queries; what is running ends by its own time limits."""
-        self._threads.shutdown(wait=False, cancel_futures=True)
+        self._threads.close()
 
     def _run(self, accounts: str, query: Callable[[Database], R], writes: bool) -> R:
         try:

@@ -22,13 +22,11 @@ from api.endpoint_bodies import (
     CHANGED,
     NEW,
     ROTATED,
-    Switch,
     change_in,
     new_endpoint_in,
     overlap_in,
     refuse_mail,
     refused_as_problem,
-    switch_in,
 )
 from api.endpoint_store import NO_ENDPOINT, EndpointStore
 from api.events import Services, authorized
@@ -43,7 +41,6 @@ from webhooks.addresses import without_address
 from webhooks.changing import change
 from webhooks.delivery_log import COLUMNS as ATTEMPT_COLUMNS
 from webhooks.delivery_log import attempts
-from webhooks.endpoint_errors import IsDisabled
 from webhooks.kinds import Kind
 from webhooks.outcomes import State
 
@@ -78,8 +75,8 @@ async def list_all(request: Request, services: Services, store: EndpointStore) -
     """`{"data": […]}`: the endpoints of the key's accounts, the oldest first, without their secrets."""
     key = authorized(request, services, Scope.WEBHOOKS)
     Parameters.of(request.query_params, ())
-    rows = await store.run(endpoints.listed)
-    return _answer([_shown(row, key) for row in rows if _is_of(key, row["accounts"])])
+    rows = await store.run(partial(endpoints.listed, accounts=key.accounts))
+    return _answer([_shown(row, key) for row in rows])
 
 
 async def add(request: Request, services: Services, store: EndpointStore) -> Response:
@@ -90,7 +87,7 @@ async def add(request: Request, services: Services, store: EndpointStore) -> Res
 
     def make(database: str) -> dict[str, Any]:
         made = endpoints.add(database, by=_author(key), max_endpoints=limit, **asdict(wanted))
-        return {**_shown(_row(database, made.endpoint), key), "verifies_with": made.verifies_with or None}
+        return {**_shown(endpoints.one(database, made.endpoint), key), "verifies_with": made.verifies_with or None}
 
     return _answer(await store.run(make), HTTPStatus.CREATED)
 
@@ -99,27 +96,22 @@ async def get(request: Request, services: Services, store: EndpointStore) -> Res
     """One endpoint, with the keys of the list."""
     key = authorized(request, services, Scope.WEBHOOKS)
     Parameters.of(request.query_params, ())
-    return _answer(await _run(request, key, store, lambda database, endpoint: _shown(_row(database, endpoint), key)))
+    return _answer(
+        await _run(request, key, store, lambda database, endpoint: _shown(endpoints.one(database, endpoint), key))
+    )
 
 
 async def patch(request: Request, services: Services, store: EndpointStore) -> Response:
     """Change `url`, `events`, `note` and `state`; what waits for it is sent to the new URL. As `get`."""
     key = authorized(request, services, Scope.WEBHOOKS)
-    given = await body_of(request, CHANGED)
-    wanted, (state, reason) = change_in(given), switch_in(given)
-    by = _author(key)
+    wanted = change_in(await body_of(request, CHANGED))
 
     def write(database: str, endpoint: str) -> dict[str, Any]:
-        if wanted is not None and wanted.url is not None:
+        if wanted.url is not None:
             # Its kind never changes.
-            refuse_mail(key, Kind(_row(database, endpoint)["kind"]))
-        if wanted is not None:
-            change(database, endpoint, by, wanted)
-        if state is Switch.ENABLED:
-            endpoints.enable(database, endpoint, by)
-        elif state is Switch.DISABLED:
-            _disable(database, endpoint, by, reason)
-        return _shown(_row(database, endpoint), key)
+            refuse_mail(key, Kind(endpoints.one(database, endpoint)["kind"]))
+        change(database, endpoint, _author(key), wanted)
+        return _shown(endpoints.one(database, endpoint), key)
 
     with refused_as_problem():
         return _answer(await _run(request, key, store, write))
@@ -200,10 +192,6 @@ def _is_of(key: ApiKey, accounts: list[str]) -> bool:
     return not key.accounts or (bool(accounts) and key.accounts.issuperset(accounts))
 
 
-def _row(database: str, endpoint: str) -> dict[str, Any]:
-    return endpoints.listed(database, endpoint)[0]
-
-
 def _shown(row: Mapping[str, Any], key: ApiKey) -> dict[str, Any]:
     hidden = () if sees_staff(key) else STAFF
     return {name: row[name] for name in endpoints.COLUMNS if name not in hidden}
@@ -211,13 +199,6 @@ def _shown(row: Mapping[str, Any], key: ApiKey) -> dict[str, Any]:
 
 def _without_addresses(rows: list[dict[str, Any]], error: str, key: ApiKey) -> list[dict[str, Any]]:
     return rows if sees_staff(key) else [{**row, error: without_address(row[error])} for row in rows]
-
-
-def _disable(database: str, endpoint: str, by: str, reason: str) -> None:
-    try:
-        endpoints.disable(database, endpoint, by, reason)
-    except IsDisabled:
-        return
 
 
 def _resend(database: str, endpoint: str, number: int) -> dict[str, Any]:

@@ -15,30 +15,32 @@ import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
 import psycopg
 import typer
-from confluent_kafka import Producer
 from deltalake import DeltaTable
 
 from bench.events import records
+from bench.parts import send, wait_for
 from bench.processes import cpu_seconds
 from bench.report import RESULTS, machine
 from bench.stack import apply_catalog, running, weir
 from deployment.stack import Stack, running_stack
-from jobs.streams import EVENTS_TOPIC, Table
+from jobs.streams import Table
 from laptop.database import embedded_database, server_program
 from laptop.folders import Folders
 from metering.vocabulary import ALWAYS, Job
 
 POLL_SECONDS = 0.5
 PATIENCE_SECONDS = 400.0
+_wait_for = partial(wait_for, limit_seconds=PATIENCE_SECONDS, poll_seconds=POLL_SECONDS)
 # Pairs that are cut at the end of a run must not time out while it is measured.
 CONFIG = {"jobs": {"joins": {"completion_timeout_seconds": 21_600}, "billing": {"grace_seconds": 21_600}}}
 _BILLED = """
@@ -163,9 +165,9 @@ class _Bench:
             with _killed(stack):
                 self._restore_tables()
             clock.ends("tables copied back")
-            _wait_until(lambda: all(_refusals(stack, job) > refusals[job] for job in jobs), "both refusing")
+            _wait_for("both to refuse", lambda: all(_refusals(stack, job) > refusals[job] for job in jobs))
             clock.ends("billing and sessionization refuse")
-            _wait_until(lambda: self._has_rows(before), "ingestion and joins")
+            _wait_for("ingestion and joins", lambda: self._has_rows(before))
             clock.ends("ingestion and joins caught up")
             for job in jobs:
                 weir(self._data_dir, "rebuild", job, "--yes")
@@ -173,7 +175,7 @@ class _Bench:
             return self._recovered("tables", stack, before, clock, "both started again and caught up")
 
     def _recovered(self, lost: str, stack: Stack, before: State, clock: _Clock, step: str) -> Recovery:
-        _wait_until(lambda: self._state(stack).digests == before.digests, "the bills being equal")
+        _wait_for("equal bills", lambda: self._state(stack).digests == before.digests)
         clock.ends(step)
         journal, usage = (was - now for was, now in zip(before.rows, self._rows(), strict=True))
         seconds, cpu_seconds = (round(sum(of), 1) for of in zip(*clock.taken, strict=True))
@@ -199,16 +201,8 @@ class _Bench:
 
     def _send(self, stack: Stack, count: int) -> None:
         """And wait until all of it is billed."""
-        producer = Producer({"bootstrap.servers": stack.kafka_bootstrap, "linger.ms": 20})
         self._runs += 1
-        for record in records(count, f"restored-{self._runs}", datetime.now(UTC), seed=self._runs):
-            while True:
-                try:
-                    producer.produce(EVENTS_TOPIC, record.value, record.key)
-                    break
-                except BufferError:
-                    producer.poll(0.1)
-        producer.flush(60)
+        send(stack.kafka_bootstrap, records(count, f"restored-{self._runs}", datetime.now(UTC), seed=self._runs))
         weir(self._data_dir, "drain", "--timeout", str(PATIENCE_SECONDS))
 
     def _state(self, stack: Stack) -> State:
@@ -276,15 +270,6 @@ def _refusals(stack: Stack, job: Job) -> int:
     with psycopg.connect(stack.postgres_url) as database:
         (count,) = database.execute(_REFUSALS, [job.value]).fetchone() or (0,)
     return int(count)
-
-
-def _wait_until(happens: Callable[[], bool], what: str) -> None:
-    """Raises TimeoutError after PATIENCE_SECONDS."""
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while not happens():
-        if time.monotonic() > deadline:
-            raise TimeoutError(f"waited {PATIENCE_SECONDS:g} s for {what}")
-        time.sleep(POLL_SECONDS)
 
 
 def _bytes(folder: Path) -> int:

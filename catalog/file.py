@@ -293,7 +293,7 @@ class Limit(Row):
     Or how much of a meter in the last whole hours of UTC, such as PT24H.
     It is of an account, of each account of a plan, or (`account: "*"`) of each account; of all usage, of one model, or
     of one value of a dimension, as `{team: search}`. It applies from `effective_from` until the next of the same
-    account or plan, meter or currency, model, value of a dimension, and period. `steps` are where webhooks are called
+    account or plan, meter, currency, model, value of a dimension, and period. `steps` are where webhooks are called
     beside the limit itself, and so is each of the first 100 multiples of `every`.
     `quantity: null` or `amount: null` is no limit. Events of its thresholds have its `code`, which decides nothing.
     """

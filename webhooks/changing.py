@@ -1,4 +1,4 @@
-"""What is changed of an endpoint that there is: where it is called, about what, and what it is for.
+"""What is changed of an endpoint that there is: where it is called, about what, what it is for, and whether at all.
 
 Its accounts are not: whose data it gets, and who may change it, stay as they were when it was added.
 """
@@ -6,10 +6,12 @@ Its accounts are not: whose data it gets, and who may change it, stay as they we
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from enum import StrEnum
 
-from webhooks.endpoint_errors import HasSecretUrl, no_endpoint
-from webhooks.endpoints import connected
+from webhooks.endpoint_errors import HasSecretUrl, IsDisabled, no_endpoint
+from webhooks.endpoints import connected, disable_within, enable_within
 from webhooks.event_types import EventType
 from webhooks.kinds import Kind
 from webhooks.new_endpoint import checked_target, refuse_uncalled
@@ -23,21 +25,37 @@ WHERE endpoint = %(endpoint)s
 """
 
 
+class Switch(StrEnum):
+    """Whether an endpoint is called."""
+
+    ENABLED = "enabled"
+    DISABLED = "disabled"
+
+
 @dataclass(frozen=True)
 class Change:
-    """None: as it was. An empty `note` removes it."""
+    """None: as it was. An empty `note` removes it. `reason`: why it is disabled."""
 
     url: str | None = None
     events: Sequence[EventType] | None = None
     note: str | None = None
+    state: Switch | None = None
+    reason: str = ""
+
+    @property
+    def has_values(self) -> bool:
+        """Whether more is changed than its state."""
+        return (self.url, self.events, self.note) != (None, None, None)
 
 
 def change(postgres_url: str, endpoint: str, by: str, wanted: Change, *, allows_private: bool = False) -> None:
-    """Change an endpoint; what waits for it is sent to its new URL.
+    """Change an endpoint, all of it or nothing; what waits for it is sent to its new URL.
 
     Raises EndpointRefused for what it must not be, HasSecretUrl for a URL of Slack, and CannotRun.
     """
     with connected(postgres_url) as database:
+        if wanted.state is Switch.ENABLED:
+            enable_within(database, endpoint, by)
         row = database.execute(_READ, [endpoint]).fetchone()
         if row is None:
             raise no_endpoint(endpoint)
@@ -58,4 +76,8 @@ def change(postgres_url: str, endpoint: str, by: str, wanted: Change, *, allows_
             "changes_note": wanted.note is not None,
             "note": wanted.note,
         }
-        database.execute(_CHANGE, values)
+        if wanted.has_values:
+            database.execute(_CHANGE, values)
+        if wanted.state is Switch.DISABLED:
+            with suppress(IsDisabled):
+                disable_within(database, endpoint, by, wanted.reason)

@@ -25,6 +25,10 @@ class TooManyEndpoints(CannotRun):
     """The accounts have as many endpoints as they may."""
 
 
+class TooManySecrets(CannotRun):
+    """So many secrets of the endpoint sign already that there may be no further one."""
+
+
 class HasSecretUrl(CannotRun):
     """The URL of an endpoint of Slack is its secret, so it is not changed."""
 

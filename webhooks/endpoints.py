@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
@@ -13,7 +13,7 @@ import psycopg
 from psycopg.rows import dict_row
 
 from deployment.asking import asking_database
-from webhooks.endpoint_errors import IsDisabled, NoDelivery, SignsNothing, TooManyEndpoints, no_endpoint
+from webhooks.endpoint_errors import IsDisabled, NoDelivery, SignsNothing, TooManyEndpoints, TooManySecrets, no_endpoint
 from webhooks.event_types import EventType
 from webhooks.kinds import Kind
 from webhooks.outcomes import State
@@ -43,7 +43,9 @@ SELECT endpoint, number, state FROM webhook_deliveries WHERE state = 'waiting' U
 SELECT endpoint, number, state FROM webhook_deliveries WHERE state = 'dead' UNION ALL
 SELECT endpoint, number, state FROM ({_NOT_MADE}) AS not_made
 """
-_LIST = f"""
+# In each part of the list: a customer's question does not read what waits for all others.
+_IS_ASKED = "(%(endpoints)s::text[] IS NULL OR endpoint = ANY (%(endpoints)s))"
+LIST = f"""
 SELECT endpoint, kind, url, events, accounts, note,
        CASE WHEN disabled_at IS NULL THEN 'enabled' ELSE 'disabled' END AS state,
        coalesce(waiting, 0) AS waiting, waiting_since, coalesce(dead, 0) AS dead, coalesce(removed, 0) AS removed,
@@ -55,12 +57,12 @@ FROM webhook_endpoints LEFT JOIN (
            min(made_at) FILTER (WHERE state = 'waiting') AS waiting_since
     FROM ({_UNDELIVERED}) AS d
     CROSS JOIN LATERAL (SELECT made_at FROM webhook_events AS e WHERE e.number = d.number OFFSET 0) AS event
-    GROUP BY endpoint
+    WHERE {_IS_ASKED} GROUP BY endpoint
 ) AS undelivered USING (endpoint) LEFT JOIN (
     SELECT endpoint, sum(deliveries)::bigint AS removed FROM webhook_removals
-    WHERE state <> 'delivered' GROUP BY endpoint
+    WHERE state <> 'delivered' AND {_IS_ASKED} GROUP BY endpoint
 ) AS unsent USING (endpoint)
-WHERE %(endpoint)s::text IS NULL OR endpoint = %(endpoint)s
+WHERE {_IS_ASKED}
 ORDER BY created_at, endpoint
 """
 _INSERT = """
@@ -80,6 +82,10 @@ _EXPIRE = """
 UPDATE webhook_secrets SET expires_at = least(expires_at, clock_timestamp() + %s) WHERE endpoint = %s
 """
 _FORGET = "DELETE FROM webhook_secrets WHERE endpoint = %s AND expires_at <= clock_timestamp()"
+_OF_ACCOUNTS = "SELECT endpoint FROM webhook_endpoints WHERE accounts <> '{}' AND accounts <@ %s::text[]"
+_COUNT_SECRETS = "SELECT count(*) AS count FROM webhook_secrets WHERE endpoint = %s"
+MAX_SECRETS = 20
+"""That sign at once: each call has a signature of each, and receivers take headers of a few kilobytes."""
 _ACCOUNTS = "SELECT accounts FROM webhook_endpoints WHERE endpoint = %s"
 _KIND = "SELECT kind FROM webhook_endpoints WHERE endpoint = %s"
 _IS_DISABLED = "SELECT disabled_at IS NOT NULL AS is_disabled FROM webhook_endpoints WHERE endpoint = %s"
@@ -177,16 +183,25 @@ def add(
     return NewSecret(endpoint, receivers_part(secret) if kind is Kind.WEBHOOK else "")
 
 
-def listed(postgres_url: str, endpoint: str | None = None) -> list[dict[str, Any]]:
-    """All endpoints, or one, with the keys COLUMNS, the oldest first, without their secrets.
+def listed(postgres_url: str, accounts: Collection[str] = ()) -> list[dict[str, Any]]:
+    """All endpoints with the keys COLUMNS, the oldest first, without their secrets. Raises CannotRun.
 
-    Raises NoEndpoint for one that there is not, and CannotRun.
+    With `accounts` only those that get events of some of these alone.
     """
     with connected(postgres_url) as database:
-        rows = database.execute(_LIST, {"endpoint": endpoint}).fetchall()
-    if endpoint is not None and not rows:
-        raise no_endpoint(endpoint)
-    return rows
+        own = None
+        if accounts:
+            own = [row["endpoint"] for row in database.execute(_OF_ACCOUNTS, [list(accounts)]).fetchall()]
+        return database.execute(LIST, {"endpoints": own}).fetchall()
+
+
+def one(postgres_url: str, endpoint: str) -> dict[str, Any]:
+    """One endpoint, as `listed` has it. Raises NoEndpoint and CannotRun."""
+    with connected(postgres_url) as database:
+        row = database.execute(LIST, {"endpoints": [endpoint]}).fetchone()
+        if row is None:
+            raise no_endpoint(endpoint)
+        return row
 
 
 def accounts_of(postgres_url: str, endpoint: str) -> list[str]:
@@ -200,7 +215,10 @@ def accounts_of(postgres_url: str, endpoint: str) -> list[str]:
 
 
 def rotate(postgres_url: str, endpoint: str, by: str, overlap: timedelta) -> NewSecret:
-    """Make a new secret; those before sign for `overlap` more, beside it. Raises CannotRun."""
+    """Make a new secret; those before sign for `overlap` more, beside it.
+
+    Raises CannotRun; TooManySecrets where MAX_SECRETS would sign already.
+    """
     with connected(postgres_url) as database:
         _is_disabled(database, endpoint, _LOCK)
         if (found := database.execute(_KIND, [endpoint]).fetchone()) and found["kind"] != Kind.WEBHOOK:
@@ -211,6 +229,8 @@ def rotate(postgres_url: str, endpoint: str, by: str, overlap: timedelta) -> New
         database.execute("SELECT set_config('weir.changed_by', %s, true)", [by])
         database.execute(_EXPIRE, [overlap, endpoint])
         database.execute(_FORGET, [endpoint])
+        if (row := database.execute(_COUNT_SECRETS, [endpoint]).fetchone()) and row["count"] >= MAX_SECRETS:
+            raise TooManySecrets(f"{MAX_SECRETS} secrets of {endpoint} sign already: let them overlap for less time.")
         database.execute(_INSERT_SECRET, [endpoint, secret, by])
     return NewSecret(endpoint, receivers_part(secret))
 
@@ -218,20 +238,30 @@ def rotate(postgres_url: str, endpoint: str, by: str, overlap: timedelta) -> New
 def disable(postgres_url: str, endpoint: str, by: str, reason: str) -> None:
     """Stop calling an endpoint; what waits for it waits on, and nothing more is queued. Raises CannotRun."""
     with connected(postgres_url) as database:
-        if _is_disabled(database, endpoint, _LOCK):
-            raise IsDisabled(f"{endpoint} is disabled already.")
-        database.execute(_DISABLE, [reason, by, endpoint])
+        disable_within(database, endpoint, by, reason)
+
+
+def disable_within(database: psycopg.Connection[dict[str, Any]], endpoint: str, by: str, reason: str) -> None:
+    """`disable` as part of a transaction."""
+    if _is_disabled(database, endpoint, _LOCK):
+        raise IsDisabled(f"{endpoint} is disabled already.")
+    database.execute(_DISABLE, [reason, by, endpoint])
 
 
 def enable(postgres_url: str, endpoint: str, by: str) -> int:
     """Call an endpoint again; returns how many deliveries wait, which are sent now. Raises CannotRun."""
     with connected(postgres_url) as database:
-        _is_disabled(database, endpoint, _IS_DISABLED)
-        # The deliveries first, as the sender locks them: it would wait for this, and this for it.
-        waiting = database.execute(_ENABLED_SEND, [endpoint]).rowcount
-        database.execute(_ENABLE, [by, endpoint])
-        row = database.execute(_COUNT_NOT_MADE, [endpoint]).fetchone()
-        return waiting + (row["count"] if row else 0)
+        return enable_within(database, endpoint, by)
+
+
+def enable_within(database: psycopg.Connection[dict[str, Any]], endpoint: str, by: str) -> int:
+    """`enable` as part of a transaction that has not locked the endpoint before."""
+    _is_disabled(database, endpoint, _IS_DISABLED)
+    # The deliveries first, as the sender locks them: it would wait for this, and this for it.
+    waiting = database.execute(_ENABLED_SEND, [endpoint]).rowcount
+    database.execute(_ENABLE, [by, endpoint])
+    row = database.execute(_COUNT_NOT_MADE, [endpoint]).fetchone()
+    return waiting + (row["count"] if row else 0)
 
 
 def resend(postgres_url: str, endpoint: str, numbers: Sequence[int], *, dead: bool = False) -> int:

@@ -91,7 +91,7 @@ class Close:
                 if not ready:
                     return
                 proof = find_proof(database, *self._span(database, ready))
-                changed = () if self.is_dry_run else unproved(database, proof, ready, following(self.terms.month))
+                changed = () if self.is_dry_run else self._unproved(database, proof, ready)
                 lacking = [account for account in ready if account in changed]
                 proved = [([account for account in ready if account not in changed], proof)]
                 if lacking:
@@ -146,6 +146,12 @@ class Close:
         reasons = parted(database, self.terms.month, ready)
         rows += [self._refused(account, reason) for account, reason in reasons.items()]
         return [account for account in ready if account not in reasons], rows
+
+    def _unproved(self, database: psycopg.Connection[Any], proof: Proof, ready: Sequence[str]) -> set[str]:
+        """Those that must be audited first, and who pools with them: a pool is closed by one proof."""
+        changed = unproved(database, proof, ready, following(self.terms.month))
+        pools = pools_of(database, self.terms.month, ready)
+        return changed | {account for account, members in pools.items() if members & changed}
 
     def _earlier(self, database: psycopg.Connection[Any]) -> Iterator[Row]:
         """A row for each account with earlier months that no close would issue."""

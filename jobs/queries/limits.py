@@ -201,7 +201,7 @@ def limits_in_use(
 
     Raises TooManyLimits where that is more than `max_limits`, before it reads what was used.
 
-    A limit of the account replaces that of its plan, and this that of each account, for the meter or currency, model,
+    A limit of the account replaces that of its plan, and this that of each account, for the meter, currency, model,
     value of a dimension, and period. Money is what usage cost in the month: with tiers and packages, without the fees
     of plans.
     """

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 from unittest.mock import ANY
 
@@ -16,7 +17,9 @@ from psycopg.rows import dict_row
 from standardwebhooks.webhooks import Webhook, WebhookVerificationError
 
 from api import key_store
+from api.endpoint_store import EndpointStore
 from api.openapi import document
+from api.reader import STATEMENT_TIMEOUT_SECONDS
 from api.webhook_endpoints import MAX_ENDPOINTS
 from jobs.queries.activity import ActivityQuery, activity_rows
 from metering.api_keys import Scope
@@ -28,6 +31,7 @@ from tests.database_rows import write
 from tests.waiting import wait_until
 from tests.webhooks.receiver import Call, Receiver
 from tests.webhooks.sending import hold, now_clock, queue, rows, send_all
+from webhooks.endpoints import MAX_SECRETS
 from webhooks.event_types import OF_NO_ACCOUNT, EventType
 from webhooks.outcomes import State
 from webhooks.signing import kind_of
@@ -252,6 +256,18 @@ def test_accounts_have_so_many_endpoints_and_no_more(server: Server, operator: s
     assert call(server, operator, "POST", ALL, {"url": URL, "accounts": ["acme"]}).status == 201
 
 
+def test_a_key_makes_no_more_secrets_than_a_call_can_be_signed_with(server: Server, acme: str) -> None:
+    """Each signs each call, and one sender calls for all."""
+    path = f"{ALL}/{added(server, acme)['endpoint']}/rotate"
+    for _ in range(MAX_SECRETS - 1):
+        assert call(server, acme, "POST", path, {"overlap_hours": 8_784}).status == 200
+    refused(call(server, acme, "POST", path, {"overlap_hours": 1}), 409, "sign already")
+    ends = "SELECT count(*)::int FROM webhook_secrets WHERE expires_at < now() + interval '2 hours'"
+    assert rows(server.database, ends) == [(0,)]
+    assert call(server, acme, "POST", path, {"overlap_hours": 0}).status == 200
+    assert rows(server.database, "SELECT count(*)::int FROM webhook_secrets") == [(1,)]
+
+
 @pytest.mark.parametrize("scope", [scope for scope in Scope if scope is not Scope.WEBHOOKS])
 def test_no_other_scope_chooses_where_data_goes(server: Server, operator: str, scope: Scope) -> None:
     path = f"{ALL}/{added(server, operator)['endpoint']}"
@@ -339,6 +355,41 @@ def test_what_is_no_change_is_refused(server: Server, operator: str, body: Any) 
     assert call(server, operator, "PATCH", f"{ALL}/{made['endpoint']}", body).status == 400
     del made["verifies_with"]
     assert call(server, operator, "GET", ALL).json == {"data": [made]}
+
+
+def test_a_change_that_also_enables_is_made_whole_or_not_at_all(server: Server, operator: str) -> None:
+    made = added(server, operator, events=["weir.straggler.held"])
+    path = f"{ALL}/{made['endpoint']}"
+    hold(server.database, ["acme"])
+    queue(server.database)
+    disabled = call(server, operator, "PATCH", path, {"state": "disabled", "reason": "moves"}).json["data"]
+    moved = {"url": "https://example.org/", "state": "enabled"}
+    with psycopg.connect(server.database) as sender, ThreadPoolExecutor(1) as threads:
+        sender.execute("SELECT FROM webhook_deliveries FOR UPDATE")
+        answer = threads.submit(call, server, operator, "PATCH", path, moved)
+        waiting = "SELECT pid FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
+        wait_until(
+            lambda: bool(rows(server.database, waiting)), "the change to wait for the sender", 60, every_seconds=0.1
+        )
+        sender.execute(f"SELECT pg_terminate_backend(pid) FROM ({waiting}) AS waiting")
+        refused(answer.result(), 503, "The database does not answer")
+    assert call(server, operator, "GET", path).json["data"] == disabled
+    private = {"url": "https://10.0.0.1/", "state": "enabled"}
+    refused(call(server, operator, "PATCH", path, private), 400, "no public address")
+    assert call(server, operator, "GET", path).json["data"] == disabled
+    enabled = {"url": moved["url"], "state": "enabled", "disabled_at": None, "disabled_reason": None}
+    assert call(server, operator, "PATCH", path, moved).json["data"] == {**disabled, **enabled}
+
+
+def test_no_statement_about_endpoints_takes_longer_than_one_of_a_query(server: Server) -> None:
+    def asked(database: str) -> Any:
+        return rows(database, "SHOW statement_timeout")
+
+    store = EndpointStore(server.database)
+    try:
+        assert asyncio.run(store.run(asked)) == [(f"{STATEMENT_TIMEOUT_SECONDS}s",)]
+    finally:
+        store.close()
 
 
 def test_who_changed_it_is_in_the_activity_log(server: Server, operator: str) -> None:

@@ -55,7 +55,23 @@ def role(objects: list[Object], name: str = "weir-driver") -> dict[str, Any]:
     return of_kind(objects, "Role")[name]
 
 
-PLANTED: list[tuple[str, Rule, Callable[[list[Object]], object], str]] = [
+Planted = tuple[str, Rule, Callable[[list[Object]], object], str]
+
+
+def variable(what: str, name: str, value: str) -> Planted:
+    """A secret in a variable of the driver's container."""
+    planted = {"name": name, "value": value}
+    return what, no_secret_is_plain_text, lambda o: container(o)["env"].append(planted), f"{name} as plain text"
+
+
+VARIABLES = (
+    ("password in a variable", "WEIR_KAFKA_PASSWORD", "hunter2"),
+    ("password in a URL", "URL", "postgresql://a:b@c/d"),
+    ("key of an API in a variable", "MODEL_API_KEY", "x"),
+    ("JAAS in a variable", "X", 'a.ScramLoginModule required password="x";'),
+    ("connection string in a variable", "X", "host=db user=a password=b"),
+)
+PLANTED: list[Planted] = [
     ("root", pods_run_restricted, lambda o: driver(o)["securityContext"].update(runAsUser=0), "run as root"),
     ("maybe root", pods_run_restricted, lambda o: driver(o)["securityContext"].pop("runAsNonRoot"), "run as root"),
     (
@@ -90,36 +106,7 @@ PLANTED: list[tuple[str, Rule, Callable[[list[Object]], object], str]] = [
         lambda o: container(o)["securityContext"].update(readOnlyRootFilesystem=False),
         "write to its root",
     ),
-    (
-        "password in a variable",
-        no_secret_is_plain_text,
-        lambda o: container(o)["env"].append({"name": "WEIR_KAFKA_PASSWORD", "value": "hunter2"}),
-        "WEIR_KAFKA_PASSWORD as plain text",
-    ),
-    (
-        "password in a URL",
-        no_secret_is_plain_text,
-        lambda o: container(o)["env"].append({"name": "URL", "value": "postgresql://a:b@c/d"}),
-        "URL as plain text",
-    ),
-    (
-        "key of an API in a variable",
-        no_secret_is_plain_text,
-        lambda o: container(o)["env"].append({"name": "MODEL_API_KEY", "value": "x"}),
-        "MODEL_API_KEY as plain text",
-    ),
-    (
-        "JAAS in a variable",
-        no_secret_is_plain_text,
-        lambda o: container(o)["env"].append({"name": "X", "value": 'a.ScramLoginModule required password="x";'}),
-        "X as plain text",
-    ),
-    (
-        "connection string in a variable",
-        no_secret_is_plain_text,
-        lambda o: container(o)["env"].append({"name": "X", "value": "host=db user=a password=b"}),
-        "X as plain text",
-    ),
+    *(variable(*planted) for planted in VARIABLES),
     (
         "basic authentication in an argument of a container",
         no_secret_is_plain_text,

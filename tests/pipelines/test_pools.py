@@ -25,7 +25,7 @@ from catalog.store import store_file
 from cli.main import app
 from deployment.errors import CannotRun
 from jobs.audit.bills.invoices import check_invoices
-from jobs.audit.recompute.basis import Scope
+from jobs.audit.recompute.basis import EVERYTHING, Scope
 from jobs.billing_progress import Database
 from jobs.close.proof import Proof, unproved
 from jobs.close.readiness import Open
@@ -473,6 +473,34 @@ def test_an_earlier_month_of_a_pool_that_has_ended_is_not_parted_either(books: B
     reasons = {row["account"]: row["reason"] for row in books.close(NOVEMBER) if row["outcome"] == "refused"}
     assert reasons["acme"] == "2026-10: it pools with dev, which cannot be closed"
     assert books.rows("SELECT FROM invoices WHERE period > '2026-09-01'") == []
+
+
+def test_late_usage_of_who_pooled_earlier_parts_no_pool_of_the_month(books: Books) -> None:
+    open_pool(books, end_month=NOVEMBER)
+    books.open("web")
+    with books.connection.transaction():
+        books.connection.execute(
+            "UPDATE catalog.accounts SET parent = 'acme', effective_from = '2026-01-01Z' WHERE account = 'web'"
+        )
+    now = [{"account": name, "parent": "acme", "first_month": NOVEMBER} for name in ("dev", "web")]
+    write(books.database, "catalog.pools", *now)
+    for name in ("acme", "dev"):
+        use(books, 500, name)
+    books.end(OCTOBER)
+    books.close()
+    for name in ("dev", "web"):
+        use(books, 1000, name, NOON + timedelta(days=31))
+    books.end(NOVEMBER)
+    books.audit(EVERYTHING)
+    use(books, 1000, "acme")
+    found = {row["account"]: (row["outcome"], row["total"]) for row in books.close(NOVEMBER)}
+    # Each month has 2000 units: 2000 + 1000 + 10. Of October acme has three quarters; 1000 each were invoiced.
+    assert found == {
+        "acme": ("issued", Decimal("1257.50")),
+        "dev": ("issued", Decimal("1505.00") - Decimal("247.50")),
+        "web": ("issued", Decimal("1505.00")),
+    }
+    assert books.faults() == []
 
 
 def test_a_pool_that_is_declared_while_a_month_is_closed_is_not_parted(books: Books) -> None:

@@ -14,7 +14,7 @@ from deployment.errors import CannotRun
 from jobs.retention.days import Retention
 from jobs.retention.webhooks import MAX_EVENTS, retain_webhooks
 from tests.webhooks.sending import add_endpoint, hold, now_clock, queue, rows
-from webhooks.endpoints import deliveries, listed, remove
+from webhooks.endpoints import LIST, deliveries, listed, one, remove
 from webhooks.kinds import Kind
 from webhooks.outbox import Lane, Outbox
 from webhooks.outcomes import Attempt, State, outcome
@@ -96,6 +96,36 @@ def test_an_outbox_that_no_sender_reads_is_bounded_by_its_retention_and_says_wha
     assert (row["waiting"], row["removed"]) == (1, 2)
     queue(database)
     assert [row["number"] for row in deliveries(database, endpoint, None)] == [3]
+
+
+@pytest.mark.parametrize("asked", [[0], [0, 1]], ids=["one", "those of an account"])
+def test_who_asks_for_some_endpoints_reads_what_waits_for_no_other(database: str, asked: list[int]) -> None:
+    """Customers ask, too, and others may have millions that wait or are dead."""
+    endpoints = [add_endpoint(database, URL, accounts=accounts).endpoint for accounts in (["a"], ["a"], ["b"], [])]
+    hold(database, ["a", "b", "b", "b"])
+    queue(database)
+    with psycopg.connect(database) as session:
+        session.execute("UPDATE webhook_deliveries SET state = 'dead', settled_at = now() WHERE number > 2")
+        (plan,) = session.execute(
+            f"EXPLAIN (ANALYZE, FORMAT JSON) {LIST}", {"endpoints": [endpoints[place] for place in asked]}
+        ).fetchone() or ([],)
+    read = sum(
+        node["Actual Rows"] * node["Actual Loops"]
+        for node in nodes(plan[0]["Plan"])
+        if node.get("Relation Name") == "webhook_deliveries"
+    )
+    assert read == len(asked)
+    assert [(row["endpoint"], row["waiting"], row["dead"]) for row in listed(database, ["a"])] == [
+        (endpoint, 1, 0) for endpoint in endpoints[:2]
+    ]
+    assert [(row["waiting"], row["dead"]) for row in listed(database)] == [(1, 0), (1, 0), (1, 2), (2, 2)]
+    assert one(database, endpoints[3]) == listed(database)[3]
+
+
+def nodes(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    yield plan
+    for below in plan.get("Plans", ()):
+        yield from nodes(below)
 
 
 def test_an_endpoint_is_removed_with_what_it_has_and_no_other(database: str) -> None:
