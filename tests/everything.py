@@ -17,7 +17,12 @@ from xml.etree import ElementTree as ET
 
 import psutil
 
-PYTEST = (sys.executable, "-m", "pytest")
+HANGS_SECONDS = 1_200
+"""Of a test with its fixtures. `timeout` in pyproject.toml is shorter, but bounds neither fixtures nor what waits in C:
+one test that hung in a worker once took all of CI's time, and had no name."""
+BOUNDED = ("-o", f"faulthandler_timeout={HANGS_SECONDS}", "-o", "faulthandler_exit_on_timeout=true")
+"""Prints where each thread stands, and ends the process: pytest-xdist names the test, and starts another worker."""
+PYTEST = (sys.executable, "-m", "pytest", *BOUNDED, "-p", "tests.failed_at_once")
 E2E = (*PYTEST, "--durations", "20", "--durations-min", "10", "tests/e2e")
 SHARED = ("-n", "3", "--dist", "loadfile", "--no-loadscope-reorder")
 """Three workers: two cores are not busy with two, since some tests wait. Which file is next: `tests.turns`."""

@@ -6,7 +6,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.everything import failures
+from tests.everything import PYTEST, failures
+
+ROOT = Path(__file__).parents[2]
 
 TESTS = """
 import pytest
@@ -31,3 +33,36 @@ def test_failed_and_blocked_steps_are_named_with_their_reason(tmp_path: Path) ->
 
 def test_a_run_that_ended_without_a_report_is_a_failure(tmp_path: Path) -> None:
     assert failures(tmp_path / "e2e.xml") == ["e2e: pytest ended without a report"]
+
+
+HANGS = """
+import threading, pytest
+
+@pytest.fixture
+def waits():
+    yield
+    threading.Event().wait()
+
+def test_fails(): assert 1 == 2
+def test_hangs_afterwards(waits): pass
+def test_passes(): pass
+"""
+
+
+def test_a_test_that_hangs_in_a_fixture_is_named_with_its_stack_and_the_others_are_run(tmp_path: Path) -> None:
+    file = tmp_path / "test_some.py"
+    file.write_text(HANGS)
+    _, *arguments = PYTEST
+    command = [sys.executable, *arguments, "-o", "faulthandler_timeout=2", "-p", "no:cacheprovider", "-c", "/dev/null"]
+    run = subprocess.run(
+        [*command, "-n", "1", f"--rootdir={tmp_path}", file],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert "Failed: test_some.py::test_fails: assert 1 == 2" in run.stdout
+    assert "in waits" in run.stderr, "where it stands"
+    assert "crashed while running 'test_some.py::test_hangs_afterwards'" in run.stdout
+    assert "2 failed, 2 passed" in run.stdout
