@@ -45,6 +45,10 @@ def maker(server: Server, *accounts: str) -> key_store.NewKey:
     return made
 
 
+IN_PATHS = {"slug": "requests", "source": "gw", "id": "r-acme", "name": "health", "endpoint": "ops", "number": 1}
+"""Of each parameter of a path a value that the API takes."""
+
+
 def made_with(server: Server, key: str, subject: Any, **members: Any) -> Answer:
     return server.post(TOKENS, json.dumps({"subject": subject, **members}).encode(), key)
 
@@ -81,7 +85,7 @@ def test_a_token_does_nothing_else(reading: Server, backend: str) -> None:
     for path, method in sorted(others):
         if path in allowed:
             continue
-        target = path.format(slug="requests", source="gw", id="r-acme", name="health", endpoint="ops")
+        target = path.format(**IN_PATHS)
         headers = {"Authorization": f"Bearer {theirs}", "Content-Type": "application/json"}
         answer = reading.request(method.upper(), target, b"{}" if method in {"post", "patch"} else None, headers)
         assert answer.status == 403, (path, method, answer.body)
