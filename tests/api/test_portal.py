@@ -27,6 +27,8 @@ from tests.waiting import wait_until
 TOKENS = "/api/v1/portal/tokens"
 PORTAL_QUERY = QUERY.replace("/meters/", "/portal/meters/")
 BILLS = {"month": "2026-11"}
+IN_PATHS = {"slug": "requests", "source": "gw", "id": "r-acme", "name": "health", "endpoint": "ops", "number": 1}
+"""Of each parameter of a path a value that the API takes."""
 
 
 @pytest.fixture(scope="module")
@@ -43,10 +45,6 @@ def maker(server: Server, *accounts: str) -> key_store.NewKey:
     made = key_store.create(server.database, (Scope.PORTAL,), "test", accounts=accounts)
     wait_until(lambda: made_with(server, made.key, "acme").status != 401, "the key", 60, every_seconds=0.1)
     return made
-
-
-IN_PATHS = {"slug": "requests", "source": "gw", "id": "r-acme", "name": "health", "endpoint": "ops", "number": 1}
-"""Of each parameter of a path a value that the API takes."""
 
 
 def made_with(server: Server, key: str, subject: Any, **members: Any) -> Answer:
