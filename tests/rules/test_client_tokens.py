@@ -305,6 +305,38 @@ def test_a_chunk_that_cannot_be_told_to_be_of_the_same_stream_as_the_last_one_is
     assert (data["status"], data["output_tokens"]) == ("cancelled", 2)
 
 
+def test_parts_of_a_stream_that_are_called_whole_answers_are_partial_reports_still() -> None:
+    """Perplexity's, each with the usage so far: the first one, of one token, was billed as the whole answer."""
+
+    def part(tokens: int, finish_reason: str | None) -> dict[str, Any]:
+        said = {"role": "assistant", "content": "a"}
+        choice = {"index": 0, "finish_reason": finish_reason, "message": said, "delta": said}
+        usage = {"prompt_tokens": 10, "completion_tokens": tokens, "total_tokens": 10 + tokens}
+        given = {"id": "ab7cac59-7b92", "object": "chat.completion", "created": 1_740_046_265, "model": "sonar"}
+        return openai_usage({**given, "usage": usage, "choices": [choice]}, account="a", source="s")
+
+    first, second, last = part(1, None), part(2, None), part(3, "stop")
+    assert len({event["id"] for event in (first, second, last)}) == 3
+    assert [event["data"].get("usage_source") for event in (first, second, last)] == ["partial", "partial", None]
+    assert {event["data"]["request_id"] for event in (first, second, last)} == {last["id"]}
+
+
+@pytest.mark.parametrize("goes_on", ["", "FINISH_REASON_UNSPECIFIED"])
+def test_an_answer_that_goes_on_has_not_ended_whatever_is_written_for_it(goes_on: str) -> None:
+    """SGLang, GenieX and older Ollama write an empty text, and protocol buffers their default."""
+    chunk: dict[str, Any] = {"id": "b2946a2aa557", "object": "chat.completion.chunk", "model": "m"}
+    chunk |= {"choices": [{"delta": {"content": "a"}, "finish_reason": goes_on}]}
+    with pytest.raises(ValueError, match="has no usage yet"):
+        openai_usage(chunk, account="a", source="s")
+    counted = {**chunk, "usage": {"prompt_tokens": 10, "completion_tokens": 2}}
+    gemini = {**VERTEX, "candidates": [{"content": {}, "finishReason": goes_on}]}
+    for event in (
+        openai_usage(counted, account="a", source="s"),
+        gemini_usage(gemini, account="a", source="s"),
+    ):
+        assert (event["data"]["status"], event["data"]["usage_source"]) == ("cancelled", "partial")
+
+
 def test_an_old_completion_whose_stream_is_not_over_is_refused_without_usage() -> None:
     part = {"id": "cmpl-7c", "object": "text_completion", "model": "m", "choices": [{"finish_reason": None}]}
     with pytest.raises(ValueError, match="has no usage yet"):
