@@ -178,7 +178,7 @@ def _refuse_beside_the_last(mark: str | None, said: Mapping[str, Any]) -> None:
 
 
 def _is_streamed(response: Mapping[str, Any]) -> bool:
-    """Whether it may be a part of a stream. Perplexity calls each part as it calls a whole answer, but it has a delta."""
+    """Whether it may be a part of a stream. Perplexity calls each part as it calls a whole answer, with a delta."""
     return response.get("object") in STREAMED or any("delta" in choice for choice in response.get("choices") or ())
 
 

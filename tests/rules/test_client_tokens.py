@@ -109,6 +109,20 @@ def test_images_that_came_from_the_cache_in_a_number_that_nobody_says_are_no_dea
     assert input_of(data_of({"id": "x", "usage": usage})) == (1_100, 1_050, None, None, 50)
 
 
+@pytest.mark.parametrize(("read", "written"), [(5_000, 200), (400, 0), (0, 300)])
+def test_what_the_cache_gave_beside_the_input_is_added_where_the_total_proves_it(read: int, written: int) -> None:
+    """Portkey's of Anthropic: it was billed as if it were within the input, or was a dead letter for being more."""
+    usage: dict[str, Any] = {"prompt_tokens": 1_000, "completion_tokens": 50, "total_tokens": 1_050 + read + written}
+    usage |= {"cache_read_input_tokens": read, "cache_creation_input_tokens": written}
+    assert input_of(data_of({"id": "x", "usage": usage})) == (1_000 + read + written, read, written, None, None)
+    within = {**usage, "prompt_tokens": 1_000 + read + written}
+    assert input_of(data_of({"id": "x", "usage": within})) == (1_000 + read + written, read, written, None, None)
+    # xAI's cached tokens are input, and its reasoning is beside the output, even if they are as many.
+    grok = {"prompt_tokens": 1_000, "completion_tokens": 50, "total_tokens": 1_450, "cached_tokens": 400}
+    thought = data_of({"id": "x", "usage": {**grok, "completion_tokens_details": {"reasoning_tokens": 400}}})
+    assert (thought["input_tokens"], thought["output_tokens"]) == (1_000, 450)
+
+
 counts = st.integers(0, 50)
 
 
