@@ -29,9 +29,9 @@ STATUSES = {"failed": "error", "cancelled": "cancelled"}
 Event = dict[str, Any]
 _FIRST_MILLISECONDS = 10**11
 """So many seconds are the year 5138, and so many milliseconds 1973."""
-_SMALL_NUMBER = re.compile(r"(?:[A-Za-z]+[-_])?[0-9]{1,13}")
-"""Ollama, and servers like it, number their responses at random below 999, and others by the second: two of them would
-be one event with two contents, of which one is billed.
+_SMALL_NUMBER = re.compile(r"(?:[A-Za-z]+[-_.])*[0-9]{1,13}")
+"""Ollama, and servers like it, number their responses at random below 999, and others in turn, by the second or by the
+millisecond (Portkey): two of them would be one event with two contents, of which one is billed.
 """
 
 
