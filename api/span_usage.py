@@ -62,7 +62,7 @@ CACHED = {
 }
 """What of a column is counted as cached, too: parts of one whole share no token."""
 ERROR_TYPE = "error.type"
-SMALL_NUMBER = re.compile(r"(?:[A-Za-z]+[-_])?[0-9]{1,13}")
+SMALL_NUMBER = re.compile(r"(?:[A-Za-z]+[-_.])*[0-9]{1,13}")
 """A response's id that others soon have, too: Ollama and servers like it number theirs at random below 999, and others
 by the second or the millisecond."""
 _NAMES = (

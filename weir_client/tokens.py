@@ -21,13 +21,14 @@ _CAPITAL = re.compile(r"(?<!^)(?=[A-Z])")
 
 
 def openai_tokens(usage: Mapping[str, Any], *, is_embeddings: bool = False, is_gemini: bool = False) -> Tokens:
-    """Of the `usage` of OpenAI, or of a compatible API or gateway, whose input includes what the cache gave or took.
+    """Of the `usage` of OpenAI, or of a compatible API or gateway.
 
+    The input includes what the cache gave or took; where the total of all tokens proves that it does not, it is added.
     `is_gemini`: the total of all tokens has thoughts, unless there are details of the output.
     """
     read, written = (_details(usage, *names) for names in (("prompt", "input"), ("completion", "output")))
     # DeepSeek, Moonshot and LiteLLM count these beside the details. Anthropic's own input does not include them.
-    beside = usage if "prompt_tokens" in usage else {}
+    named = usage if "prompt_tokens" in usage else {}
     of_writes = read.get("cache_creation_token_details") or {}
     of_retention = read.get("cache_write_tokens_details") or {}
     taken = first(usage.get("prompt_tokens"), usage.get("input_tokens"))
@@ -36,10 +37,10 @@ def openai_tokens(usage: Mapping[str, Any], *, is_embeddings: bool = False, is_g
     tokens = {
         "input_tokens": taken,
         "output_tokens": first(usage.get("completion_tokens"), usage.get("output_tokens")),
-        "cached_tokens": first(read.get("cached_tokens"), *(beside.get(name) for name in CACHED)),
+        "cached_tokens": first(read.get("cached_tokens"), *(named.get(name) for name in CACHED)),
         "cache_write_tokens": first(
             *(read.get(f"cache_{kind}") for kind in ("write_tokens", "creation_tokens", "creation_input_tokens")),
-            beside.get("cache_creation_input_tokens"),
+            named.get("cache_creation_input_tokens"),
         ),
         CACHE_WRITE_1H: of_writes.get("ephemeral_1h_input_tokens") or None,
         CACHE_WRITE_12H: of_retention.get("ttl_12h_tokens") or of_writes.get("ephemeral_12h_input_tokens") or None,
@@ -56,8 +57,12 @@ def openai_tokens(usage: Mapping[str, Any], *, is_embeddings: bool = False, is_g
     }
     if is_embeddings and usage and tokens["output_tokens"] is None:
         tokens["output_tokens"] = 0  # embeddings have none, and that is no missing report
-    tokens = _disjoint(tokens, read.get("cached_tokens_details") or {})
-    return _with_thoughts(tokens, usage.get("total_tokens"), is_only_in_total=is_gemini and not written)
+    beside = _beside(tokens, usage.get("total_tokens"))
+    if beside > 0 and (beside == tokens["reasoning_tokens"] or (is_gemini and not written)):
+        tokens = _with_thoughts(tokens, beside)
+    elif 0 < beside == (tokens["cached_tokens"] or 0) + (tokens["cache_write_tokens"] or 0):
+        tokens["input_tokens"] += beside  # Portkey counts Anthropic's as Anthropic does
+    return _disjoint(tokens, read.get("cached_tokens_details") or {})
 
 
 def anthropic_tokens(usage: Mapping[str, Any]) -> Tokens:
@@ -145,17 +150,19 @@ def _disjoint(tokens: Tokens, cached: Mapping[str, Any]) -> Tokens:
     return found
 
 
-def _with_thoughts(tokens: Tokens, total: int | None, *, is_only_in_total: bool) -> Tokens:
-    """With an output that includes its reasoning. xAI counts that beside it, and Gemini's compatible API only in the
-    total of all tokens. Others may have something else in it: Mistral has audio.
+def _beside(tokens: Tokens, total: int | None) -> int:
+    """How many tokens a total has that are in neither input nor output; 0 where that is not known.
+
+    xAI counts its reasoning so, and Gemini's compatible API shows it there alone. Others have something else: Mistral
+    audio.
     """
-    taken, written, thoughts = (tokens[name] for name in ("input_tokens", "output_tokens", "reasoning_tokens"))
-    if taken is None or written is None or total is None:
-        return tokens
-    beside = total - taken - written
-    if beside <= 0 or (thoughts != beside and not is_only_in_total):
-        return tokens
-    return {**tokens, "output_tokens": written + beside, "reasoning_tokens": beside}
+    taken, written = tokens["input_tokens"], tokens["output_tokens"]
+    return 0 if None in (taken, written, total) else total - taken - written
+
+
+def _with_thoughts(tokens: Tokens, beside: int) -> Tokens:
+    """With an output that includes its reasoning."""
+    return {**tokens, "output_tokens": tokens["output_tokens"] + beside, "reasoning_tokens": beside}
 
 
 def _sum(parts: Iterable[Mapping[str, Any]], name: str) -> int:

@@ -21,15 +21,17 @@ TYPE = "ai.inference.usage.v1"
 CHUNKS = ("chat.completion.chunk", "text_completion.chunk")
 STREAMED = (*CHUNKS, "text_completion")
 """What may be a part of a stream: old completions are called so, whole or in parts."""
+NOT_ENDED = (None, "", "FINISH_REASON_UNSPECIFIED")
+"""What an answer that goes on has as `finish_reason`: SGLang and others write an empty text."""
 RUNNING = ("queued", "in_progress")
 STATUSES = {"failed": "error", "cancelled": "cancelled"}
 """Of OpenAI's responses; any other that is over has completed."""
 Event = dict[str, Any]
 _FIRST_MILLISECONDS = 10**11
 """So many seconds are the year 5138, and so many milliseconds 1973."""
-_SMALL_NUMBER = re.compile(r"(?:[A-Za-z]+[-_])?[0-9]{1,13}")
-"""Ollama, and servers like it, number their responses at random below 999, and others by the second: two of them would
-be one event with two contents, of which one is billed.
+_SMALL_NUMBER = re.compile(r"(?:[A-Za-z]+[-_.])*[0-9]{1,13}")
+"""Ollama, and servers like it, number their responses at random below 999, and others in turn, by the second or by the
+millisecond (Portkey): two of them would be one event with two contents, of which one is billed.
 """
 
 
@@ -66,7 +68,7 @@ def openai_usage(response: Any, *, account: str, source: str, time: datetime | N
     """
     given = _plain(response)
     usage = given.get("usage") or {}
-    is_part = given.get("object") in STREAMED and _is_open(given.get("choices"))
+    is_part = _is_streamed(given) and _is_open(given.get("choices"))
     if not usage and (is_part or given.get("object") in CHUNKS or given.get("status") in RUNNING):
         raise ValueError(
             f"{given.get('id')} has no usage yet: of a stream send the last chunk (OpenAI reports usage there with "
@@ -175,10 +177,15 @@ def _refuse_beside_the_last(mark: str | None, said: Mapping[str, Any]) -> None:
         )
 
 
+def _is_streamed(response: Mapping[str, Any]) -> bool:
+    """Whether it may be a part of a stream. Perplexity calls each part as it calls a whole answer, with a delta."""
+    return response.get("object") in STREAMED or any("delta" in choice for choice in response.get("choices") or ())
+
+
 def _is_open(answers: Sequence[Mapping[str, Any]] | None) -> bool:
     """Whether there are some, and none of them has ended or only fills a place."""
     return bool(answers) and not any(
-        answer.get("finish_reason") is not None or _is_placeholder(answer) for answer in answers or ()
+        answer.get("finish_reason") not in NOT_ENDED or _is_placeholder(answer) for answer in answers or ()
     )
 
 

@@ -64,8 +64,40 @@ PRICES: Mapping[str, Mapping[str, str]] = {
     "gpt-4o": {"input_tokens": "2.5", "cached_tokens": "1.25", "output_tokens": "10"},
     FLEX: {"input_tokens": "1.25", "cached_tokens": "0.625", "output_tokens": "5"},
     "gemini-2.5-pro": {"input_tokens": "1.25", "cached_tokens": "0.125", "output_tokens": "10"},
+    "claude-haiku-4-5": {
+        "input_tokens": "1",
+        "cached_tokens": "0.1",
+        "cache_write_tokens": "1.25",
+        "output_tokens": "5",
+    },
+    "sonar": {"input_tokens": "1", "output_tokens": "1"},
 }
 """Of a million, in dollars."""
+PORTKEY: dict[str, Any] = {
+    "id": "msg_y",
+    "object": "chat.completion",
+    "model": "claude-haiku-4-5",
+    "choices": [{"index": 0, "finish_reason": "end_turn", "message": {}}],
+    "usage": {
+        "prompt_tokens": 1_000,
+        "completion_tokens": 50,
+        "total_tokens": 6_250,
+        "cache_read_input_tokens": 5_000,
+        "cache_creation_input_tokens": 200,
+    },
+}
+"""It counts what the cache gave and took beside the prompt, and in the total."""
+PERPLEXITY = [
+    {
+        "id": "ab7cac59-7b92",
+        "object": "chat.completion",
+        "model": "sonar",
+        "choices": [{"index": 0, "finish_reason": finish_reason, "message": {}, "delta": {"role": "assistant"}}],
+        "usage": {"prompt_tokens": 10, "completion_tokens": tokens, "total_tokens": 10 + tokens},
+    }
+    for tokens, finish_reason in ((1, None), (2, None), (3, "stop"))
+]
+"""Each part of a stream has the usage so far."""
 
 
 def test_what_providers_count_comes_to_what_they_charge(database: str) -> None:
@@ -79,6 +111,8 @@ def test_what_providers_count_comes_to_what_they_charge(database: str) -> None:
             openai_usage({**CHAT, "service_tier": "flex"}, **call),
             openai_usage({**CHAT, "id": "chatcmpl-x", "service_tier": "default"}, **call),
             gemini_usage(VERTEX, **call),
+            openai_usage(PORTKEY, **call),
+            *(openai_usage(part, **call) for part in PERPLEXITY),
         ]
     )
     stack = Stack(METERS, contracts=(CONTRACT,), price_attributes=("service_tier",))
@@ -98,4 +132,6 @@ def test_what_providers_count_comes_to_what_they_charge(database: str) -> None:
         "claude-sonnet-4-5": 21 * 3 + 300 + 88 * Decimal("3.75") + 100 * 6 + 393 * 15 + 2 * 10_000,
         "gpt-4o": (200 * Decimal("2.5") + 1_000 * Decimal("1.25") + 350 * 10) * Decimal("1.5"),
         "gemini-2.5-pro": 430 * Decimal("1.25") + 600 * Decimal("0.125") + 250 * 10,
+        "claude-haiku-4-5": 1_000 + 5_000 * Decimal("0.1") + 200 * Decimal("1.25") + 50 * 5,
+        "sonar": 10 + 3,
     }

@@ -109,6 +109,20 @@ def test_images_that_came_from_the_cache_in_a_number_that_nobody_says_are_no_dea
     assert input_of(data_of({"id": "x", "usage": usage})) == (1_100, 1_050, None, None, 50)
 
 
+@pytest.mark.parametrize(("read", "written"), [(5_000, 200), (400, 0), (0, 300)])
+def test_what_the_cache_gave_beside_the_input_is_added_where_the_total_proves_it(read: int, written: int) -> None:
+    """Portkey's of Anthropic: it was billed as if it were within the input, or was a dead letter for being more."""
+    usage: dict[str, Any] = {"prompt_tokens": 1_000, "completion_tokens": 50, "total_tokens": 1_050 + read + written}
+    usage |= {"cache_read_input_tokens": read, "cache_creation_input_tokens": written}
+    assert input_of(data_of({"id": "x", "usage": usage})) == (1_000 + read + written, read, written, None, None)
+    within = {**usage, "prompt_tokens": 1_000 + read + written}
+    assert input_of(data_of({"id": "x", "usage": within})) == (1_000 + read + written, read, written, None, None)
+    # xAI's cached tokens are input, and its reasoning is beside the output, even if they are as many.
+    grok = {"prompt_tokens": 1_000, "completion_tokens": 50, "total_tokens": 1_450, "cached_tokens": 400}
+    thought = data_of({"id": "x", "usage": {**grok, "completion_tokens_details": {"reasoning_tokens": 400}}})
+    assert (thought["input_tokens"], thought["output_tokens"]) == (1_000, 450)
+
+
 counts = st.integers(0, 50)
 
 
@@ -303,6 +317,38 @@ def test_a_chunk_that_cannot_be_told_to_be_of_the_same_stream_as_the_last_one_is
         openai_usage(chunk, account="a", source="s")
     data = openai_usage(chunk, account="a", source="s", status="cancelled")["data"]
     assert (data["status"], data["output_tokens"]) == ("cancelled", 2)
+
+
+def test_parts_of_a_stream_that_are_called_whole_answers_are_partial_reports_still() -> None:
+    """Perplexity's, each with the usage so far: the first one, of one token, was billed as the whole answer."""
+
+    def part(tokens: int, finish_reason: str | None) -> dict[str, Any]:
+        said = {"role": "assistant", "content": "a"}
+        choice = {"index": 0, "finish_reason": finish_reason, "message": said, "delta": said}
+        usage = {"prompt_tokens": 10, "completion_tokens": tokens, "total_tokens": 10 + tokens}
+        given = {"id": "ab7cac59-7b92", "object": "chat.completion", "created": 1_740_046_265, "model": "sonar"}
+        return openai_usage({**given, "usage": usage, "choices": [choice]}, account="a", source="s")
+
+    first, second, last = part(1, None), part(2, None), part(3, "stop")
+    assert len({event["id"] for event in (first, second, last)}) == 3
+    assert [event["data"].get("usage_source") for event in (first, second, last)] == ["partial", "partial", None]
+    assert {event["data"]["request_id"] for event in (first, second, last)} == {last["id"]}
+
+
+@pytest.mark.parametrize("goes_on", ["", "FINISH_REASON_UNSPECIFIED"])
+def test_an_answer_that_goes_on_has_not_ended_whatever_is_written_for_it(goes_on: str) -> None:
+    """SGLang, GenieX and older Ollama write an empty text, and protocol buffers their default."""
+    chunk: dict[str, Any] = {"id": "b2946a2aa557", "object": "chat.completion.chunk", "model": "m"}
+    chunk |= {"choices": [{"delta": {"content": "a"}, "finish_reason": goes_on}]}
+    with pytest.raises(ValueError, match="has no usage yet"):
+        openai_usage(chunk, account="a", source="s")
+    counted = {**chunk, "usage": {"prompt_tokens": 10, "completion_tokens": 2}}
+    gemini = {**VERTEX, "candidates": [{"content": {}, "finishReason": goes_on}]}
+    for event in (
+        openai_usage(counted, account="a", source="s"),
+        gemini_usage(gemini, account="a", source="s"),
+    ):
+        assert (event["data"]["status"], event["data"]["usage_source"]) == ("cancelled", "partial")
 
 
 def test_an_old_completion_whose_stream_is_not_over_is_refused_without_usage() -> None:

@@ -92,7 +92,9 @@ def test_openais_responses_and_embeddings_are_read_too() -> None:
     assert first["id"] != second["id"]
 
 
-@pytest.mark.parametrize("small", ["chatcmpl-426", "426", 426, 0, "chatcmpl-1764093600123"])
+@pytest.mark.parametrize(
+    "small", ["chatcmpl-426", "426", 426, 0, "chatcmpl-1764093600123", "vertex-ai-1764093600123", "chat.id.41"]
+)
 def test_responses_that_share_a_small_number_are_calls_of_their_own_and_each_is_one_however_often_it_is_sent(
     small: Any,
 ) -> None:
