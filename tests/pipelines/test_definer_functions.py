@@ -1,7 +1,7 @@
-"""Functions that run with their owner's rights run nothing that their caller has declared, and on no table of its own.
+"""Functions that run with their owner's rights run nothing that their caller has declared, nor on tables of its own.
 
-Method of the first: the caller declares, in its own temporary schema, domains of the names of all types that functions use, with a
-check that notes whose rights it has. A type that a function resolves there runs that check.
+Method of the first: the caller declares, in its own temporary schema, domains of the names of all types that functions
+use, with a check that notes whose rights it has. A type that a function resolves there runs that check.
 """
 
 from __future__ import annotations
