@@ -288,6 +288,18 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         },
         "profile=production needs dashboard.secrets.storage",
     ),
+    "API that may write to the bucket, in production": (
+        {
+            "quickstart": {"enabled": False},
+            "profile": "production",
+            "kafka": {"bootstrap": "a:1"},
+            "postgres": {"existingSecret": "b", "caSecret": "c"},
+            "storage": {"kind": "s3", "s3": {"url": "s3://metering/weir", "existingSecret": "writer"}},
+            "dashboard": {"secrets": {"storage": "reader"}},
+            "api": {"enabled": True, "readsTables": True},
+        },
+        "profile=production needs api.secrets.storage",
+    ),
     "unknown profile": ({"profile": "prod"}, "/profile': value must be one of '', 'production'"),
     "queue of no scheduler": (
         {"jobDefaults": {"batchSchedulerOptions": {"queue": "metering"}}},
