@@ -12,6 +12,8 @@ from alembic import op
 revision = "0148"
 down_revision = "0147"
 is_expansion = True
+guarded_tables = ("limited_dimensions",)
+"""A reader of the version before adds the days up itself for a value that it does not find there."""
 
 # Arguments: the columns that say who and why (or nothing), then those whose values are not logged.
 RECORD_CHANGE = """
