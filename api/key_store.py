@@ -82,15 +82,15 @@ def rotate(postgres_url: str, key_id: str, by: str, overlap: timedelta) -> NewKe
         if row is None:
             raise _unknown(key_id)
         made = _made(database, row.pop("scopes"), by, row)
-        # For the activity log: no column of the key that ends says who shortened it.
-        database.execute("SELECT set_config('weir.changed_by', %s, true)", [by])
+        _name_author(database, by)
         database.execute(_SHORTEN, [overlap, key_id])
         return made
 
 
-def limit(postgres_url: str, key_id: str, limits: RateLimits) -> None:
+def limit(postgres_url: str, key_id: str, by: str, limits: RateLimits) -> None:
     """Give a key other rate limits. Raises CannotRun if there is no valid one."""
     with _connected(postgres_url) as database:
+        _name_author(database, by)
         values = [limits.requests_per_second, limits.events_per_minute, key_id]
         if database.execute(_LIMIT, values).rowcount == 0:
             raise _unknown(key_id)
@@ -117,6 +117,11 @@ def _made(
     database.execute(_INSERT, values)
     limits = RateLimits(given["requests_per_second"], given["events_per_minute"])
     return NewKey(key_id, key, scopes, given["accounts"], given["sources"], given["expires_at"], limits)
+
+
+def _name_author(database: psycopg.Connection[dict[str, Any]], by: str) -> None:
+    """For the activity log: no column says who shortened a key or changed its limits."""
+    database.execute("SELECT set_config('weir.changed_by', %s, true)", [by])
 
 
 def _unknown(key_id: str) -> CannotRun:

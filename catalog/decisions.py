@@ -17,6 +17,7 @@ from typing import Any
 import psycopg
 from psycopg.rows import dict_row
 
+from catalog.attribution import attribute
 from catalog.change import Change, envelope
 from deployment.asking import asking_database
 from deployment.errors import CannotRun
@@ -132,6 +133,7 @@ def decide(postgres_url: str, stragglers: Sequence[Waiting], text: DecisionText)
     }
     try:
         with psycopg.connect(postgres_url, row_factory=dict_row, connect_timeout=10) as database:
+            attribute(database, text.decided_by)
             rows = database.execute(_STORE, parameters).fetchall()
     except psycopg.Error as problem:
         raise CannotRun(f"The database refused the decision: {str(problem).splitlines()[0]}") from problem

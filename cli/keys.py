@@ -151,6 +151,7 @@ def limit(
     *,
     requests_per_second: RequestsOption = None,
     events_per_minute: EventsOption = None,
+    by: ByOption = None,
     data_dir: DataDir = DEFAULT_DATA_DIR,
 ) -> None:
     """Give a key other rate limits, within 5 s. A limit that is left out is the API's default then."""
@@ -158,7 +159,7 @@ def limit(
     from deployment.stack import running_deployment
 
     limits = RateLimits(requests_per_second, events_per_minute)
-    key_store.limit(running_deployment(data_dir).postgres_url, key, limits)
+    key_store.limit(running_deployment(data_dir).postgres_url, key, author(by), limits)
     default = "the API's default"
     requests, events = (default if limit is None else limit or "no limit" for limit in asdict(limits).values())
     typer.echo(f"{key}: requests per second: {requests}; events per minute: {events}; of each server of the API.")

@@ -71,9 +71,14 @@ def schema_of(connection: psycopg.Connection[Any]) -> Schema:
     )
 
 
-def missed(before: Schema, after: Schema, widened: frozenset[str] = frozenset()) -> Iterator[str]:
-    """What a version of the schema `before` would miss on the one `after`; `widened`: checks that only take more."""
-    yield from _relations(before, after)
+def missed(
+    before: Schema, after: Schema, widened: frozenset[str] = frozenset(), guarded: frozenset[str] = frozenset()
+) -> Iterator[str]:
+    """What a version of the schema `before` would miss on the one `after`.
+
+    `widened`: checks that only take more. `guarded`: tables of whose rows it needs none that it does not see now.
+    """
+    yield from _relations(before, after, guarded)
     yield from _columns(before, after)
     yield from _refusals(before, after, widened)
     for table, name in before.triggers - after.triggers:
@@ -83,12 +88,12 @@ def missed(before: Schema, after: Schema, widened: frozenset[str] = frozenset())
             yield f"{name} is gone, or gives no {result}"
 
 
-def _relations(before: Schema, after: Schema) -> Iterator[str]:
+def _relations(before: Schema, after: Schema, guarded: frozenset[str]) -> Iterator[str]:
     for name, (kind, is_guarded) in before.relations.items():
         found = after.relations.get(name)
         if found is None or found[0] != kind:
             yield f"{name} is gone"
-        elif found[1] and not is_guarded:
+        elif found[1] and not is_guarded and name not in guarded:
             yield f"{name} has row-level security"
 
 

@@ -11,16 +11,16 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from webhooks.endpoint_errors import HasSecretUrl, IsDisabled, no_endpoint
-from webhooks.endpoints import connected, disable_within, enable_within
+from webhooks.endpoints import AUTHOR, connected, disable_within, enable_within
 from webhooks.event_types import EventType
 from webhooks.kinds import Kind
 from webhooks.new_endpoint import checked_target, refuse_uncalled
 
 _READ = "SELECT kind, accounts FROM webhook_endpoints WHERE endpoint = %s FOR NO KEY UPDATE"
-_CHANGE = """
+_CHANGE = f"""
 UPDATE webhook_endpoints SET
     url = coalesce(%(url)s, url), events = coalesce(%(events)s, events),
-    note = CASE WHEN %(changes_note)s THEN nullif(%(note)s, '') ELSE note END, changed_by = %(by)s
+    note = CASE WHEN %(changes_note)s THEN nullif(%(note)s, '') ELSE note END, changed_by = {AUTHOR}
 WHERE endpoint = %(endpoint)s
 """
 

@@ -91,12 +91,15 @@ _KIND = "SELECT kind FROM webhook_endpoints WHERE endpoint = %s"
 _IS_DISABLED = "SELECT disabled_at IS NOT NULL AS is_disabled FROM webhook_endpoints WHERE endpoint = %s"
 # Not FOR UPDATE: the sender, which makes deliveries for the endpoint, keeps its key, and neither waits for the other.
 _LOCK = f"{_IS_DISABLED} FOR NO KEY UPDATE"
-_DISABLE = """
-UPDATE webhook_endpoints SET disabled_at = clock_timestamp(), disabled_reason = %s, changed_by = %s WHERE endpoint = %s
+# For the activity log as well: who changes a row again leaves its name as it is.
+AUTHOR = "set_config('weir.changed_by', %(by)s, true)"
+_DISABLE = f"""
+UPDATE webhook_endpoints SET disabled_at = clock_timestamp(), disabled_reason = %(reason)s, changed_by = {AUTHOR}
+WHERE endpoint = %(endpoint)s
 """
-_ENABLE = """
-UPDATE webhook_endpoints SET disabled_at = NULL, disabled_reason = NULL, paused_until = NULL, changed_by = %s
-WHERE endpoint = %s
+_ENABLE = f"""
+UPDATE webhook_endpoints SET disabled_at = NULL, disabled_reason = NULL, paused_until = NULL, changed_by = {AUTHOR}
+WHERE endpoint = %(endpoint)s
 """
 _DUE_NOW = "next_attempt_at = now(), attempts = 0"
 _ENABLED_SEND = f"UPDATE webhook_deliveries SET {_DUE_NOW} WHERE endpoint = %s AND state = 'waiting'"
@@ -245,7 +248,7 @@ def disable_within(database: psycopg.Connection[dict[str, Any]], endpoint: str, 
     """`disable` as part of a transaction."""
     if _is_disabled(database, endpoint, _LOCK):
         raise IsDisabled(f"{endpoint} is disabled already.")
-    database.execute(_DISABLE, [reason, by, endpoint])
+    database.execute(_DISABLE, {"reason": reason, "by": by, "endpoint": endpoint})
 
 
 def enable(postgres_url: str, endpoint: str, by: str) -> int:
@@ -259,7 +262,7 @@ def enable_within(database: psycopg.Connection[dict[str, Any]], endpoint: str, b
     _is_disabled(database, endpoint, _IS_DISABLED)
     # The deliveries first, as the sender locks them: it would wait for this, and this for it.
     waiting = database.execute(_ENABLED_SEND, [endpoint]).rowcount
-    database.execute(_ENABLE, [by, endpoint])
+    database.execute(_ENABLE, {"by": by, "endpoint": endpoint})
     row = database.execute(_COUNT_NOT_MADE, [endpoint]).fetchone()
     return waiting + (row["count"] if row else 0)
 
@@ -285,7 +288,7 @@ def remove(postgres_url: str, endpoint: str, by: str) -> dict[State, int]:
     with connected(postgres_url, autocommit=True) as database:
         # First, and by itself: nothing more is made for it, and no attempt changes its row.
         if not _is_disabled(database, endpoint, _IS_DISABLED):
-            database.execute(_DISABLE, ["it is removed", by, endpoint])
+            database.execute(_DISABLE, {"reason": "it is removed", "by": by, "endpoint": endpoint})
         _remove_deliveries(database, endpoint)
         with database.transaction():
             _is_disabled(database, endpoint, f"{_IS_DISABLED} FOR UPDATE")

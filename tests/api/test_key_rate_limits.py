@@ -72,7 +72,7 @@ def test_a_limit_that_is_changed_holds_within_five_seconds_and_stays_with_the_ne
     key_id = key.split("_")[1]
     assert server.post(OWN, encoded(event()), key).status == 200
     assert server.post(OWN, encoded(event()), key).status == 429
-    key_store.limit(server.database, key_id, RateLimits(None, 3))
+    key_store.limit(server.database, key_id, "ada", RateLimits(None, 3))
     assert READ_EVERY_SECONDS < WITHIN_SECONDS
     # Under the limit of before the next event would be taken after a minute.
     wait_until(lambda: server.post(OWN, encoded(event()), key).status == 200, "the change", 30, every_seconds=0.2)

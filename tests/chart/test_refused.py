@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
+import yaml
 from pydantic import ValidationError
 
 from jobs.stack import Jobs
-from tests.chart.helm import HelmRefused, render
+from tests.chart.helm import CHART, HelmRefused, render
 
 OPERATOR = ("sparkoperator.k8s.io/v1beta2/SparkApplication", "sparkoperator.k8s.io/v1beta2/ScheduledSparkApplication")
 
@@ -286,6 +288,18 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         },
         "profile=production needs dashboard.secrets.storage",
     ),
+    "API that may write to the bucket, in production": (
+        {
+            "quickstart": {"enabled": False},
+            "profile": "production",
+            "kafka": {"bootstrap": "a:1"},
+            "postgres": {"existingSecret": "b", "caSecret": "c"},
+            "storage": {"kind": "s3", "s3": {"url": "s3://metering/weir", "existingSecret": "writer"}},
+            "dashboard": {"secrets": {"storage": "reader"}},
+            "api": {"enabled": True, "readsTables": True},
+        },
+        "profile=production needs api.secrets.storage",
+    ),
     "unknown profile": ({"profile": "prod"}, "/profile': value must be one of '', 'production'"),
     "queue of no scheduler": (
         {"jobDefaults": {"batchSchedulerOptions": {"queue": "metering"}}},
@@ -386,6 +400,10 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         {"jobDefaults": {"hadoopConf": {"fs.azure.account.key.weir.dfs.core.windows.net": "x"}}},
         "jobDefaults.hadoopConf holds fs.azure.account.key",
     ),
+    "Secret with its content": (
+        {"extraObjects": [{"apiVersion": "v1", "kind": "Secret", "stringData": {"word": "hunter2"}}]},
+        "extraObjects[0] is a Secret with its content",
+    ),
     "key in a Spark setting": (
         {"jobDefaults": {"sparkConf": {"spark.hadoop.fs.s3a.access.key": "x"}}},
         "jobDefaults.sparkConf holds spark.hadoop.fs.s3a.access.key",
@@ -400,6 +418,27 @@ def test_a_bad_value_is_refused_with_the_reason(case: str) -> None:
     with pytest.raises(HelmRefused) as refusal:
         render(values={"quickstart": {"enabled": True}, **values})
     assert reason in str(refusal.value)
+
+
+def lists_of_variables(values: dict[str, Any], place: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    """The paths of all in values.yaml."""
+    for name, value in values.items():
+        if name in ("env", "extraEnv"):
+            yield (*place, name)
+        elif isinstance(value, dict):
+            yield from lists_of_variables(value, (*place, name))
+
+
+def test_a_secret_is_refused_in_every_list_of_variables() -> None:
+    defaults = yaml.safe_load((CHART / "values.yaml").read_text(encoding="utf-8"))
+    places = [*lists_of_variables(defaults)]
+    assert len(places) > 4
+    for place in places:
+        planted: Any = [{"name": "PROXY_PASSWORD", "value": "x"}]
+        for name in reversed(place):
+            planted = {name: planted}
+        with pytest.raises(HelmRefused, match=f"{'.'.join(place)} gives PROXY_PASSWORD as plain text"):
+            render(values={"quickstart": {"enabled": True}, **planted})
 
 
 def test_what_only_refers_to_a_secret_is_taken() -> None:

@@ -151,6 +151,30 @@ def test_a_bound_login_sees_nothing_that_is_of_all_accounts(bound: str, reader: 
     assert [seen(bound, setting, "SELECT type FROM unknown_types") for setting in (None, "*", '["globex"]')] == [[]] * 3
 
 
+def test_a_bound_login_neither_sees_nor_ends_the_sessions_of_a_dashboard_that_has_a_login_of_its_own(
+    bound: str, reader: str, database: str
+) -> None:
+    """Of the role that it is a member of it may both, as in any Postgres."""
+    with psycopg.connect(database, autocommit=True) as owner:
+        owner.execute(f"CREATE ROLE own_dashboard LOGIN PASSWORD 'own' IN ROLE {ROLE}")
+    place = urlsplit(reader)
+    own = place._replace(netloc=f"own_dashboard:own@{place.hostname}:{place.port}").geturl()
+    asks = "SELECT query, pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid = %s"
+    with (
+        psycopg.connect(bound, autocommit=True) as customer,
+        psycopg.connect(own, autocommit=True) as dashboard,
+        psycopg.connect(reader, autocommit=True) as of_the_role,
+    ):
+        assert customer.execute(asks, [of_the_role.info.backend_pid]).fetchone() == ("", True)
+        with pytest.raises(psycopg.errors.InsufficientPrivilege):
+            customer.execute(asks, [dashboard.info.backend_pid])
+        dashboard.execute("SELECT 'globex'")
+        seen_of_it = "SELECT query FROM pg_stat_activity WHERE pid = %s"
+        assert customer.execute(seen_of_it, [dashboard.info.backend_pid]).fetchone() == ("<insufficient privilege>",)
+    with psycopg.connect(database, autocommit=True) as owner:
+        owner.execute("DROP ROLE own_dashboard")
+
+
 def test_every_policy_asks_what_a_bound_login_may_see(database: str) -> None:
     with psycopg.connect(database) as connection:
         policies = connection.execute("SELECT tablename, concat(qual, with_check) FROM pg_policies").fetchall()

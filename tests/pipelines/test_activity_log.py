@@ -17,12 +17,17 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner, Result
 
 from api.key_store import create, revoke, rotate
+from catalog.decisions import DecisionText, Waiting, decide
 from catalog.file import parse_catalog
 from catalog.store import store
 from cli.main import app
 from deployment.activity import record_command
 from metering.activity_chain import Chain, Entry
 from metering.api_keys import Scope
+from metering.vocabulary import Decision
+from webhooks.changing import Change, change
+from webhooks.endpoints import add, disable, enable
+from webhooks.event_types import EventType
 
 PRICE = {"plan": "p", "model": "m", "meter": "requests", "currency": "EUR", "effective_from": "2026-01-01T00:00:00Z"}
 CATALOG = {
@@ -184,6 +189,33 @@ def test_who_rotates_a_key_has_ended_the_old_one_too(database: str, weir: Any) -
     assert [(entry["action"], entry["made_by"]) for entry in entries(weir)] == [
         *(("update", "bob"), ("insert", "bob"), ("insert", "ada"))
     ]
+
+
+def test_who_limits_a_key_is_named(database: str, weir: Any) -> None:
+    made = create(database, [Scope.READ], "ada")
+    limited = weir("keys", "limit", made.id, "--events-per-minute", "3", "--by", "bob")
+    assert limited.exit_code == 0, limited.output
+    assert [(entry["action"], entry["made_by"]) for entry in entries(weir)] == [("update", "bob"), ("insert", "ada")]
+
+
+def test_no_change_is_that_of_whoever_made_the_one_before(database: str, weir: Any) -> None:
+    """The row still has that name; who makes two changes is named by both."""
+    endpoint = add(database, "https://example.com/", [EventType.STRAGGLER_HELD], "ada").endpoint
+    edit(database, "UPDATE webhook_endpoints SET url = 'https://example.org/'")
+    disable(database, endpoint, "ada", "moves")
+    enable(database, endpoint, "ada")
+    change(database, endpoint, "ada", Change(note="of the shop"))
+    straggler = Waiting(1, "requests", "acme", "r")
+    for decision in (Decision.APPROVE, Decision.REJECT):
+        decide(database, [straggler], DecisionText(decision, "the customer was told", "ada"))
+    edit(database, "UPDATE catalog.decisions SET decision = 'approve'")
+    with psycopg.connect(database) as connection:
+        (role,) = connection.execute("SELECT session_user").fetchone() or ("",)
+    listed = [
+        [entry["made_by"] for entry in entries(weir, "--target", target)[::-1]]
+        for target in ("weir.webhook_endpoints", "catalog.decisions")
+    ]
+    assert listed == [["ada", role, "ada", "ada", "ada"], ["ada", "ada", role]]
 
 
 def test_entries_that_an_owner_changed_removed_or_swapped_are_named(database: str, weir: Any) -> None:

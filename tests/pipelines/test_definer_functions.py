@@ -1,7 +1,7 @@
-"""Functions that run with their owner's rights run nothing that their caller has declared.
+"""Functions that run with their owner's rights run nothing that their caller has declared, nor on tables of its own.
 
-Method: the caller declares, in its own temporary schema, domains of the names of all types that functions use, with a
-check that notes whose rights it has. A type that a function resolves there runs that check.
+Method of the first: the caller declares, in its own temporary schema, domains of the names of all types that functions
+use, with a check that notes whose rights it has. A type that a function resolves there runs that check.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import psycopg
+import pytest
 from psycopg.conninfo import make_conninfo
 
 from jobs.runtime.postgres.address import in_schema
@@ -51,6 +52,22 @@ WHERE pronamespace IN ('weir'::regnamespace, 'catalog'::regnamespace) AND prokin
 """
 
 
+MADE_UP = """
+CREATE TEMP TABLE mine (
+    account text, name text, plan text, currency text, parent text,
+    effective_from timestamptz, changed_at timestamptz, deleted_at timestamptz
+);
+CREATE TRIGGER keeps AFTER INSERT ON mine FOR EACH ROW EXECUTE FUNCTION catalog.keep_account_history();
+INSERT INTO mine VALUES ('acme', 'Acme', 'cheaper', 'EUR', NULL, NULL, now(), NULL);
+"""
+OPEN_TO_ALL = """
+SELECT oid::regprocedure::text FROM pg_proc
+CROSS JOIN aclexplode(coalesce(proacl, acldefault('f', proowner))) AS granted
+WHERE pronamespace IN ('weir'::regnamespace, 'catalog'::regnamespace) AND prosecdef
+  AND prorettype = 'trigger'::regtype AND grantee = 0
+"""
+
+
 def rights_of_what_it_declared(url: str, statements: Sequence[str]) -> set[str]:
     """With whose rights checks ran that the caller declared, while it ran these statements."""
     with psycopg.connect(url, autocommit=True) as caller:
@@ -72,6 +89,16 @@ def test_a_reader_runs_nothing_with_the_rights_of_the_owner(database: str) -> No
     migrate(database, "of the reader")
     url = in_schema(make_conninfo(database, user=ROLE, password="of the reader"))
     assert rights_of_what_it_declared(url, ASKS) <= {ROLE}
+
+
+def test_a_reader_writes_no_history_by_a_trigger_on_a_table_of_its_own(database: str) -> None:
+    migrate(database, "of the reader")
+    reader = in_schema(make_conninfo(database, user=ROLE, password="of the reader"))
+    with psycopg.connect(reader) as session, pytest.raises(psycopg.errors.InsufficientPrivilege):
+        session.execute(MADE_UP)
+    with psycopg.connect(database) as owner:
+        assert owner.execute("SELECT account, plan FROM catalog.account_history").fetchall() == []
+        assert owner.execute(OPEN_TO_ALL).fetchall() == []
 
 
 def test_a_function_that_looks_there_first_is_found(database: str) -> None:

@@ -194,8 +194,8 @@ def test_each_migration_that_says_so_only_adds(database: str) -> None:
         if not getattr(script.module, "is_expansion", False):
             break
         assert isinstance(script.down_revision, str)
-        widened = frozenset(getattr(script.module, "widened_checks", ()))
-        assert list(missed(*without_the_newest(database, script.down_revision), widened)) == [], script.revision
+        named = [frozenset(getattr(script.module, name, ())) for name in ("widened_checks", "guarded_tables")]
+        assert list(missed(*without_the_newest(database, script.down_revision), *named)) == [], script.revision
 
 
 def test_every_migration_from_now_on_says_whether_it_only_adds() -> None:

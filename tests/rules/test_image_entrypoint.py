@@ -184,10 +184,10 @@ def test_while_weir_is_developed_the_code_is_where_it_can_be_changed_and_is_copi
     (image / "jobs" / "__pycache__").mkdir(parents=True)
     (image / "jobs" / "run.py").write_text("of the image")
     code.mkdir()
-    given = {"WEIR_CODE": str(code), "WEIR_IMAGE_CODE": str(image)}
+    given = {"WEIR_CODE": str(code), "WEIR_IMAGE_CODE": str(image), "PYTHONDONTWRITEBYTECODE": "1"}
     tini = tmp_path / "tini"
-    tini.write_text('#!/bin/bash\necho "$PYTHONPATH"\n')
-    assert run(path, "weir status", **given).stdout.strip() == str(code)
+    tini.write_text('#!/bin/bash\necho "$PYTHONPATH ${PYTHONDONTWRITEBYTECODE:-and compiles there}"\n')
+    assert run(path, "weir status", **given).stdout.strip() == f"{code} and compiles there"
     assert (code / "jobs" / "run.py").read_text() == "of the image"
     assert not (code / "jobs" / "__pycache__").exists()
     (code / "jobs" / "run.py").write_text("changed")

@@ -124,6 +124,9 @@
 {{- if and .Values.dashboard.enabled (include "weir.dashboardWrites" .) -}}
 {{- fail "profile=production needs dashboard.secrets.storage: a key that only reads the bucket, as the Secret of storage writes to it." -}}
 {{- end -}}
+{{- if include "weir.apiWrites" . -}}
+{{- fail "profile=production needs api.secrets.storage with api.readsTables: a key that only reads the bucket, as the Secret of storage writes to it." -}}
+{{- end -}}
 {{- end -}}
 {{- end }}
 

@@ -225,3 +225,9 @@ verify-full
 {{- $writers := include "weir.storageSecret" . -}}
 {{- if and $writers (has .Values.dashboard.secrets.storage (list "" $writers)) }}true{{ end -}}
 {{- end }}
+
+{{/* True where the API does, which customers reach. */}}
+{{- define "weir.apiWrites" -}}
+{{- $writers := include "weir.storageSecret" . -}}
+{{- if and .Values.api.enabled .Values.api.readsTables $writers (has .Values.api.secrets.storage (list "" $writers)) }}true{{ end -}}
+{{- end }}

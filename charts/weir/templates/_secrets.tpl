@@ -1,7 +1,7 @@
 {{/* Secrets as plain text in the values: everyone who may read the pod, the application or the release would see them.
      By the name of a variable, a setting or an argument, and in any value by its form. */}}
 {{- define "weir.checkSecrets" -}}
-{{- $variables := dict "extraEnv" .Values.extraEnv "jobDefaults.env" .Values.jobDefaults.env "dashboard.env" .Values.dashboard.env "api.env" .Values.api.env "audit.env" .Values.audit.env "close.env" .Values.close.env -}}
+{{- $variables := dict "extraEnv" .Values.extraEnv "jobDefaults.env" .Values.jobDefaults.env "dashboard.env" .Values.dashboard.env "api.env" .Values.api.env "connect.env" .Values.connect.env "audit.env" .Values.audit.env "close.env" .Values.close.env -}}
 {{- $settings := dict "jobDefaults.sparkConf" .Values.jobDefaults.sparkConf "jobDefaults.hadoopConf" .Values.jobDefaults.hadoopConf "audit.sparkConf" .Values.audit.sparkConf "audit.hadoopConf" .Values.audit.hadoopConf "close.sparkConf" .Values.close.sparkConf "close.hadoopConf" .Values.close.hadoopConf -}}
 {{- $arguments := dict "close.args" .Values.close.args -}}
 {{- range $name, $job := .Values.jobs -}}
@@ -46,6 +46,11 @@
 {{- if and $given (not (regexMatch (printf "^%s" $reference) $given)) -}}
 {{- fail (printf "%s gives %s as plain text: put it into a Secret, name that in env with valueFrom.secretKeyRef, and refer to the variable as $(NAME)." $place (regexFind (printf "(?i)%s" $named) (regexMatch (printf "(?i)%s" $named) $given | ternary $given $argument))) -}}
 {{- end -}}
+{{- end -}}
+{{- end -}}
+{{- range $index, $object := .Values.extraObjects -}}
+{{- if and (kindIs "map" $object) (eq (toString $object.kind) "Secret") (or $object.data $object.stringData) -}}
+{{- fail (printf "extraObjects[%d] is a Secret with its content, which everybody who may read the release can read: have it made in the cluster, as by an ExternalSecret." $index) -}}
 {{- end -}}
 {{- end -}}
 {{- include "weir.checkText" (list "" .Values) -}}

@@ -24,6 +24,9 @@
 {{- if and .Values.dashboard.enabled (include "weir.dashboardWrites" .) }}
 - "The dashboard holds the key that writes to the bucket: give dashboard.secrets.storage one that only reads."
 {{- end }}
+{{- if include "weir.apiWrites" . }}
+- "The API holds the key that writes to the bucket: give api.secrets.storage one that only reads."
+{{- end }}
 {{- if not .Values.networkPolicies.enabled }}
 - "networkPolicies.enabled is false: every pod of the cluster may speak to Weir's."
 {{- end }}

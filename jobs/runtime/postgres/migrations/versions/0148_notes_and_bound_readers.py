@@ -1,6 +1,7 @@
 """The activity log says why, and a login that reads may be bound to accounts, whatever its sessions set.
 
-A change has the reason that its transaction sets in `weir.note`, else that of its row. Policies of row-level security
+A change has the reason that its transaction sets in `weir.note`, else that of its row; and the name that it puts into
+its row or that its transaction sets, never the name of an earlier change. Policies of row-level security
 ask `seen_accounts()` instead of the setting `weir.accounts`; of a login in `reader_logins` it gives its row at most.
 """
 
@@ -11,6 +12,8 @@ from alembic import op
 revision = "0148"
 down_revision = "0147"
 is_expansion = True
+guarded_tables = ("limited_dimensions",)
+"""A reader of the version before adds the days up itself for a value that it does not find there."""
 
 # Arguments: the columns that say who and why (or nothing), then those whose values are not logged.
 RECORD_CHANGE = """
@@ -25,14 +28,20 @@ BEGIN
     END IF;
     PERFORM {schema}.record_activity(
         lower(TG_OP), TG_TABLE_SCHEMA || '.' || TG_TABLE_NAME,
-        coalesce(after ->> TG_ARGV[0], nullif(btrim(current_setting('weir.changed_by', true)), '')),
+        {who},
         {reason}, before, after
     );
     RETURN NULL;
 END $$;
 """
-OF_THE_ROW = "coalesce(after, before) ->> TG_ARGV[1]"
-OF_THE_CHANGE = f"coalesce(nullif(btrim(current_setting('weir.note', true)), ''), {OF_THE_ROW})"
+NAMED = "nullif(btrim(current_setting('weir.changed_by', true)), '')"
+# An update that leaves the row's name says nothing of who made it: that one made an earlier change.
+WHO_CHANGED = f"""coalesce(
+            CASE WHEN before ->> TG_ARGV[0] IS DISTINCT FROM after ->> TG_ARGV[0] THEN after ->> TG_ARGV[0] END, {NAMED}
+        )"""
+WHO_IS_IN_THE_ROW = f"coalesce(after ->> TG_ARGV[0], {NAMED})"
+WHY_OF_THE_ROW = "coalesce(after, before) ->> TG_ARGV[1]"
+WHY_OF_THE_CHANGE = f"coalesce(nullif(btrim(current_setting('weir.note', true)), ''), {WHY_OF_THE_ROW})"
 
 
 READERS = """
@@ -116,7 +125,7 @@ def _change_pool_parts(before: str, after: str) -> None:
 def upgrade() -> None:
     """Entries stay as they are, and no login is bound."""
     schema = op.get_bind().exec_driver_sql("SELECT quote_ident(current_schema())").scalar_one()
-    op.execute(RECORD_CHANGE.format(schema=schema, reason=OF_THE_CHANGE))
+    op.execute(RECORD_CHANGE.format(schema=schema, who=WHO_CHANGED, reason=WHY_OF_THE_CHANGE))
     op.execute(READERS.format(schema=schema))
     # Once per statement, also where a policy compares it with each row.
     seen, of_row = f"{schema}.seen_accounts()", "of_accounts = "
@@ -133,4 +142,4 @@ def downgrade() -> None:
     op.execute("ALTER TABLE limited_dimensions DISABLE ROW LEVEL SECURITY")
     _ask({"( SELECT seen_accounts() AS seen_accounts)": STORED_SETTING, "seen_accounts()": STORED_SETTING})
     op.execute("DROP TABLE reader_logins; DROP FUNCTION seen_accounts(), refuse_unknown_login()")
-    op.execute(RECORD_CHANGE.format(schema=schema, reason=OF_THE_ROW))
+    op.execute(RECORD_CHANGE.format(schema=schema, who=WHO_IS_IN_THE_ROW, reason=WHY_OF_THE_ROW))
