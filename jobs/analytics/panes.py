@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import reduce
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from jobs.arrival_times import ArrivalTimes
 from jobs.view_measures import LG_HLL, TOP_ITEMS
 from metering.meters import QUANTITY_DECIMALS
 from metering.views import Aggregate, Measure, View
@@ -23,8 +24,8 @@ did not would be null, and how usage is cut into batches would decide about it. 
 def panes(outcomes: DataFrame, view: View) -> DataFrame:
     """Outcomes (event_time, the view's columns) → view, version, window_start, keys and measures.
 
-    `keys` is a JSON array of texts in the order of `by`, `measures` a JSON object: numbers as texts, sketches in
-    Base64, times as a list of microseconds; a measure without any value is left out.
+    `keys` is a JSON array of texts in the order of `by`, `measures` a JSON object: numbers as texts, sketches and times
+    in Base64; a measure without any value is left out.
     """
     minute = F.window("event_time", "1 minute")
     grouped = outcomes.groupBy(minute.alias("window"), *[F.col(key).cast("string").alias(key) for key in view.by])
@@ -78,7 +79,15 @@ def _top(measure: Measure) -> Column:
 
 
 def _times(measure: Measure) -> Column:
-    return F.collect_list(F.when(_is_taken(measure), F.unix_micros("event_time")))
+    # Made by tasks: a busy minute has more outcomes than a driver should see one by one.
+    return _stored_times(F.collect_list(F.when(_is_taken(measure), F.unix_micros("event_time"))))
+
+
+@F.udf("string")
+def _stored_times(instants: Sequence[int]) -> str:
+    found = ArrivalTimes()
+    found.add(instants)
+    return found.stored()
 
 
 AGGREGATES: Mapping[Aggregate, Callable[[Measure], Column]] = {
