@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import reduce
 
+import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
+from pyspark.sql.pandas.functions import arrow_udf
+from pyspark.sql.types import StringType
 
+from jobs.arrival_times import ArrivalTimes
 from jobs.view_measures import LG_HLL, TOP_ITEMS
 from metering.meters import QUANTITY_DECIMALS
 from metering.views import Aggregate, Measure, View
@@ -20,16 +24,18 @@ did not would be null, and how usage is cut into batches would decide about it. 
 """
 
 
-def panes(outcomes: DataFrame, view: View) -> DataFrame:
+def panes(outcomes: DataFrame, view: View, *, of_driver: bool = False) -> DataFrame:
     """Outcomes (event_time, the view's columns) → view, version, window_start, keys and measures.
 
-    `keys` is a JSON array of texts in the order of `by`, `measures` a JSON object: numbers as texts, sketches in
-    Base64, times as a list of microseconds; a measure without any value is left out.
+    `keys` is a JSON array of texts in the order of `by`, `measures` a JSON object: numbers as texts, sketches and times
+    in Base64; a measure without any value is left out. Of outcomes that the driver has, times are a list of
+    microseconds: nothing is saved on their way, and a small batch needs no worker of Python.
     """
+    aggregates = AGGREGATES | {Aggregate.GAPS: _listed_times} if of_driver else AGGREGATES
     minute = F.window("event_time", "1 minute")
     grouped = outcomes.groupBy(minute.alias("window"), *[F.col(key).cast("string").alias(key) for key in view.by])
     summed = grouped.agg(
-        *[AGGREGATES[measure.aggregate](measure).alias(f"of_{measure.name}") for measure in view.measures]
+        *[aggregates[measure.aggregate](measure).alias(f"of_{measure.name}") for measure in view.measures]
     )
     measures = F.to_json(F.struct(*[F.col(f"of_{measure.name}").alias(measure.name) for measure in view.measures]))
     return summed.select(
@@ -78,10 +84,29 @@ def _top(measure: Measure) -> Column:
 
 
 def _times(measure: Measure) -> Column:
+    # Its kind is in the types of the function; the stubs of Spark want it named, of which Spark itself warns.
+    made: Column = arrow_udf(_stored_times, StringType())(_listed_times(measure))  # type: ignore[call-overload]
+    return made
+
+
+def _listed_times(measure: Measure) -> Column:
     return F.collect_list(F.when(_is_taken(measure), F.unix_micros("event_time")))
 
 
-AGGREGATES: Mapping[Aggregate, Callable[[Measure], Column]] = {
+def _stored_times(of_panes: pa.Array) -> pa.Array:
+    """Lists of microseconds since the epoch → what a pane stores of each.
+
+    Made by tasks of Spark: a busy minute has more outcomes than the driver should see one by one.
+    """
+    listed = []
+    for instants in of_panes:
+        found = ArrivalTimes()
+        found.add(instants.values.to_numpy())
+        listed.append(found.stored())
+    return pa.array(listed, pa.string())
+
+
+AGGREGATES: dict[Aggregate, Callable[[Measure], Column]] = {
     Aggregate.COUNT: _count,
     Aggregate.SUM: lambda measure: F.try_sum(_taken(measure, NUMBER)).cast("string"),
     Aggregate.MIN: lambda measure: F.min(_taken(measure, NUMBER)).cast("string"),

@@ -122,10 +122,13 @@ def build(found: DataFrame, config: AnalyticsConfig) -> DataFrame:
     return reduce(DataFrame.unionByName, staged)
 
 
-def build_measured(found: DataFrame, config: AnalyticsConfig) -> DataFrame:
-    """Outcomes → panes, one row per view, minute and key, and blocks of outcomes for patterns; columns of `STAGED`."""
+def build_measured(found: DataFrame, config: AnalyticsConfig, *, of_driver: bool = False) -> DataFrame:
+    """Outcomes → panes, one row per view, minute and key, and blocks of outcomes for patterns; columns of `STAGED`.
+
+    `of_driver`: the driver has these outcomes (`panes`).
+    """
     of_outcomes = found.where(~F.col(IS_REBUILT)) if IS_REBUILT in found.columns else found
-    of_views = [panes(of_outcomes, view) for view in config.declared_views]
+    of_views = [panes(of_outcomes, view, of_driver=of_driver) for view in config.declared_views]
     patterns = config.declared_patterns
     of_patterns = [blocks_in_tasks(of_outcomes, patterns, STAGED)] if patterns else []
     staged = reduce(DataFrame.unionByName, [*of_views, *of_patterns])
@@ -160,7 +163,7 @@ def build_few(spark: SparkSession, usage: pa.Table, config: AnalyticsConfig, loo
     if by_spark.views or by_spark.patterns:
         # In one part: nothing is shuffled, which is a job of Spark for each aggregation.
         frame = spark.createDataFrame(for_spark(found.select("event_time", *by_spark.columns))).coalesce(1)
-        staged = pa.concat_tables([staged, build_measured(frame, by_spark).toArrow().cast(STAGED)])
+        staged = pa.concat_tables([staged, build_measured(frame, by_spark, of_driver=True).toArrow().cast(STAGED)])
     return Summary(staged, of_driver)
 
 

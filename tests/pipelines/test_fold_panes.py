@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import psycopg
+import pyarrow as pa
 import pytest
 
 from jobs.analytics import fold_panes
@@ -17,12 +18,14 @@ from jobs.analytics.config import AnalyticsConfig
 from jobs.analytics.fold import OfDriver, fold
 from jobs.analytics.newest_panes import OPEN_BYTES, STORED_BYTES, AddedPane, Key, NewestPanes, Pane
 from jobs.analytics.pipeline import STAGED
+from jobs.arrival_times import MAX_TIMES, MICROSECONDS
 from jobs.runtime.job import Fold
 from jobs.runtime.postgres.sink import stage
 from jobs.view_measures import shown
 from metering.instants import EPOCH
 from metering.windows import MINUTE
 from tests.pipelines.folding import rows_of
+from tests.streaming.measured import gaps_ms
 
 USERS = [f"u{n}" for n in range(30)]
 CONFIG = AnalyticsConfig.model_validate(
@@ -38,6 +41,7 @@ CONFIG = AnalyticsConfig.model_validate(
                     "users": {"distinct": "user_id"},
                     "latency_ms": {"percentiles": "latency_ms"},
                     "busiest": {"top": {"of": "user_id", "k": 3}},
+                    "gap_ms": "gaps",
                 },
             }
             for name, by in (("accounts", ["account", "model"]), ("whole", []))
@@ -50,7 +54,12 @@ PANES = """
 SELECT view, window_start, account, keys, measures FROM analytics_panes JOIN analytics_views USING (view_id)
 """
 Outcome = tuple[str | None, int, float]
-"""User, tokens, latency."""
+"""User, tokens, latency, which also says when in its minute it occurred."""
+
+
+def instant(minute: int, outcome: Outcome) -> int:
+    """Microseconds since the epoch."""
+    return minute * MICROSECONDS + int(outcome[2] * 8) * 37
 
 
 def added(view: str, minute: int, keys: tuple[str | None, ...], outcomes: Sequence[Outcome]) -> AddedPane:
@@ -58,18 +67,29 @@ def added(view: str, minute: int, keys: tuple[str | None, ...], outcomes: Sequen
     users = [user for user, _, _ in outcomes if user is not None]
     tokens = [tokens for _, tokens, _ in outcomes]
     latencies = np.array([latency for _, _, latency in outcomes])
-    parts = (str(len(outcomes)), f"{sum(tokens)}.000000", f"{min(tokens)}.000000", users, latencies, users)
+    times = np.array([instant(minute, outcome) for outcome in outcomes])
+    parts = (str(len(outcomes)), f"{sum(tokens)}.000000", f"{min(tokens)}.000000", users, latencies, users, times)
     return AddedPane(view, declared.version, minute, keys, parts)
+
+
+def as_of_tasks(added: AddedPane) -> dict[str, Any]:
+    """The same as tasks of Spark make it: a row of `staged`."""
+    [declared] = [of for of in CONFIG.declared_views if of.name == added.view]
+    pane = Pane.of(declared, added.keys, is_stored=False)
+    pane.add(added.parts)
+    identity = {"view": added.view, "version": added.version, "window_start": EPOCH + added.minute * MINUTE}
+    return {**identity, "keys": pane.keys, "measures": pane.measures()}
 
 
 def fold_added(
     connection: psycopg.Connection[Any],
     newest: NewestPanes | None,
     *panes: AddedPane,
+    of_tasks: Sequence[AddedPane] = (),
     frontier: datetime | None = None,
 ) -> None:
     with connection.transaction(), connection.cursor() as cursor:
-        stage(cursor, STAGED, STAGED.empty_table())
+        stage(cursor, STAGED, pa.Table.from_pylist([as_of_tasks(pane) for pane in of_tasks], schema=STAGED))
         fold(cursor, CONFIG, Fold(None, frontier, 1, beside=OfDriver(panes), memory=newest))
 
 
@@ -103,13 +123,16 @@ def must_be(outcomes: Mapping[Any, Sequence[Outcome]]) -> dict[Any, Any]:
                 name: ordered[max(0, int(np.ceil(rank * len(ordered))) - 1)] for name, rank in ranks.items()
             },
             "busiest": [{"value": user, "count": count} for user, count in first],
+            "gap_ms": gaps_ms([EPOCH + timedelta(microseconds=instant(minute, outcome)) for outcome in listed]),
         }
     return found
 
 
 @pytest.mark.parametrize("seed", range(4))
 def test_oracle_what_a_driver_remembers_or_forgets_of_panes_changes_no_row(database: str, seed: int) -> None:
-    """It has room for all, for a few, or for none; it starts anew; its transaction fails, or expires minutes."""
+    """It has room for all, for a few, or for none; it starts anew; its transaction fails, or expires minutes. Tasks of
+    Spark make some of the panes.
+    """
     chance = random.Random(seed)
     room = [2_000, 18_000, 1 << 20][seed % 3], [10_000, 3][seed % 2]
     newest, all_of = NewestPanes(*room), defaultdict[Any, list[Outcome]](list)
@@ -126,12 +149,14 @@ def test_oracle_what_a_driver_remembers_or_forgets_of_panes_changes_no_row(datab
                 batch_of["accounts", minute, keys].append(one)
                 batch_of["whole", minute, ()].append(one)
             panes = [added(view, minute, keys, listed) for (view, minute, keys), listed in batch_of.items()]
+            border = chance.randint(0, len(panes))
+            of_driver, of_tasks = panes[:border], panes[border:]
             if chance.random() < 0.3:
                 with connection.transaction(force_rollback=True):
-                    fold_added(connection, newest, *panes)
+                    fold_added(connection, newest, *of_driver, of_tasks=of_tasks)
                 # As the sink does.
                 newest = NewestPanes(*room)
-            fold_added(connection, newest, *panes)
+            fold_added(connection, newest, *of_driver, of_tasks=of_tasks)
             for key, listed in batch_of.items():
                 all_of[key] += listed
             if chance.random() < 0.2:
@@ -156,7 +181,7 @@ def test_a_pane_that_retention_removed_while_its_driver_was_frozen_stays_removed
 
 
 def test_a_driver_forgets_the_panes_that_were_changed_longest_ago(database: str) -> None:
-    newest = NewestPanes(3 * 6_500)
+    newest = NewestPanes(3 * 7_500)
     with psycopg.connect(database, autocommit=True) as connection:
         for minute in (0, 1, 2, 0, 3):
             fold_added(connection, newest, added("whole", FIRST + minute, (), [("u", 5, 1.0)]))
@@ -193,7 +218,9 @@ def test_a_row_has_no_more_of_a_sketch_than_is_expected_before_it_is_read() -> N
     [view] = [of for of in CONFIG.declared_views if of.name == "whole"]
     pane = Pane.of(view, (), is_stored=False)
     users = [f"{n:036d}" for n in range(1_536)]
-    pane.add((None, None, None, users, np.random.default_rng(1).random(10**6), users))
+    # Few of the instants are far from the next one, and few have many outcomes: all take four bytes for each.
+    times = np.concatenate((np.arange(MAX_TIMES - 1), [MICROSECONDS - 1], np.zeros(1 << 16, dtype=np.int64)))
+    pane.add((None, None, None, users, np.random.default_rng(1).random(10**6), users, times))
     listed = zip(view.measures, pane.accumulators, strict=True)
     bytes_of = {of.aggregate: len(found.stored()) for of, found in listed if found is not None}
     assert bytes_of.keys() == STORED_BYTES.keys()

@@ -15,11 +15,10 @@ import pytest
 from datasketches import hll_sketch, hll_union, kll_doubles_sketch  # type: ignore[import-untyped]
 from pyspark.sql import SparkSession
 
-from jobs.analytics.newest_panes import Pane
+from jobs.analytics.newest_panes import STORED_BYTES, Pane
 from jobs.analytics.panes import panes
 from jobs.analytics.panes_of_rows import can_measure, panes_of_rows
 from jobs.analytics.pipeline import STAGED
-from jobs.arrival_times import ArrivalTimes
 from jobs.streams import INSTANT
 from jobs.view_measures import LG_HLL, TOP_ITEMS, merged, shown
 from metering.instants import EPOCH
@@ -125,11 +124,6 @@ def asked(measure: Measure, stored: str) -> Any:
             return count, [sketch.get_quantile(rank) for rank in ranks]
         case Aggregate.TOP:
             return shown(Measure("", Aggregate.TOP, k=TOP_ITEMS), stored)
-        case Aggregate.GAPS:
-            # Spark lists the times, and the fold stores them.
-            times = ArrivalTimes()
-            times.add(stored)
-            return times.stored()
     return stored
 
 
@@ -158,6 +152,34 @@ def test_differential_sketches_of_many_values_have_the_same_registers_and_counts
     few = [text[:8] for text in texts]
     top = Measure("busiest", Aggregate.TOP, "text")
     refuse_differences(spark, rows.append_column("text", pa.array(few)), View("top", ("flag",), (top,)))
+
+
+def test_a_pane_has_few_bytes_of_when_many_outcomes_occurred_the_same_of_tasks_and_driver_and_of_any_cut(
+    spark: SparkSession,
+) -> None:
+    """Tasks send nothing else of a minute that is made again, however many outcomes it has."""
+    chance = random.Random(5)
+    instants = [NOON + timedelta(microseconds=chance.randrange(60_000_000)) for _ in range(20_000)]
+    rows = pa.table([instants], schema=pa.schema([SCHEMA.field("event_time")]))
+    view = View("busy", (), (Measure("gaps", Aggregate.GAPS),))
+
+    def of_spark(part: pa.Table, *, of_driver: bool = False) -> Any:
+        frame = spark.createDataFrame(part).repartition(2)
+        [row] = panes(frame, view, of_driver=of_driver).toArrow().to_pylist()
+        return json.loads(row["measures"])["gaps"]
+
+    def stored(*parts: Any) -> str:
+        pane = Pane.of(view, (), is_stored=False)
+        for part in parts:
+            pane.add((part,))
+        found: str = json.loads(pane.measures())["gaps"]
+        return found
+
+    whole = of_spark(rows)
+    [by_driver] = of_driver(rows, view)
+    assert len(whole) <= STORED_BYTES[Aggregate.GAPS]
+    assert json.loads(by_driver["measures"])["gaps"] == whole
+    assert stored(of_spark(rows[:9]), of_spark(rows[9:], of_driver=True)) == whole
 
 
 def test_no_number_that_is_too_large_makes_what_is_measured_depend_on_the_cut(spark: SparkSession) -> None:
