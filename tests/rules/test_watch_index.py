@@ -164,7 +164,7 @@ def test_a_field_of_a_contract_may_have_any_name_that_contracts_allow() -> None:
     watches = [Watch(number, parse(text, columns)) for number, text in enumerate(texts)]
     rows = {"account": ["acme"] * 3, "request_lsn": [5, 6, 7], "completion_lsn": [8, 9, 10], "event_time": [NOON] * 3}
     versions = {"account": ["acme"], "effective_us": [0], "account.tags.team": ["x"], "version_lsn": [1]}
-    outcomes = pl.DataFrame({**rows, **dict.fromkeys(names, ["a", "c", "b"])})
+    outcomes = pl.DataFrame({**rows, **{key: ["a", "c", "b"] for key in names}})
     found = found_by(watches, with_attributes(outcomes, pl.DataFrame(versions), ["account.tags.team"]))
     assert sorted(found) == sorted(product(range(len(names)), (0, 2)))
 
