@@ -87,7 +87,7 @@ async def add(request: Request, services: Services, store: EndpointStore) -> Res
 
     def make(database: str) -> dict[str, Any]:
         made = endpoints.add(database, by=_author(key), max_endpoints=limit, **asdict(wanted))
-        return {**_shown(endpoints.row_of(database, made.endpoint), key), "verifies_with": made.verifies_with or None}
+        return {**_shown(endpoints.details(database, made.endpoint), key), "verifies_with": made.verifies_with or None}
 
     return _answer(await store.run(make), HTTPStatus.CREATED)
 
@@ -97,7 +97,7 @@ async def get(request: Request, services: Services, store: EndpointStore) -> Res
     key = authorized(request, services, Scope.WEBHOOKS)
     Parameters.of(request.query_params, ())
     return _answer(
-        await _run(request, key, store, lambda database, endpoint: _shown(endpoints.row_of(database, endpoint), key))
+        await _run(request, key, store, lambda database, endpoint: _shown(endpoints.details(database, endpoint), key))
     )
 
 
@@ -109,9 +109,9 @@ async def patch(request: Request, services: Services, store: EndpointStore) -> R
     def write(database: str, endpoint: str) -> dict[str, Any]:
         if wanted.url is not None:
             # Its kind never changes.
-            refuse_mail(key, Kind(endpoints.row_of(database, endpoint)["kind"]))
+            refuse_mail(key, Kind(endpoints.details(database, endpoint)["kind"]))
         change(database, endpoint, _author(key), wanted)
-        return _shown(endpoints.row_of(database, endpoint), key)
+        return _shown(endpoints.details(database, endpoint), key)
 
     with refused_as_problem():
         return _answer(await _run(request, key, store, write))

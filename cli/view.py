@@ -96,7 +96,7 @@ def view(
     if measured is not None and resolved is not None and resolved[1].start < measured:
         typer.echo(
             f"{name} is measured since {rfc3339(measured)}: windows that began before are left out. `weir rebuild "
-            "analytics` measures all of usage.",
+            "analytics` measures all of usage that is not older than `keep_days`.",
             err=True,
         )
     if form is Format.JSON:

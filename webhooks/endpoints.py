@@ -198,7 +198,7 @@ def listed(postgres_url: str, accounts: Collection[str] = ()) -> list[dict[str, 
         return database.execute(LIST, {"endpoints": own}).fetchall()
 
 
-def row_of(postgres_url: str, endpoint: str) -> dict[str, Any]:
+def details(postgres_url: str, endpoint: str) -> dict[str, Any]:
     """One endpoint, as `listed` has it. Raises NoEndpoint and CannotRun."""
     with connected(postgres_url) as database:
         row = database.execute(LIST, {"endpoints": [endpoint]}).fetchone()

@@ -87,6 +87,7 @@ WHERE endpoint = %(endpoint)s AND webhook_deliveries.account = %(account)s AND s
 ORDER BY number LIMIT 1
 """
 # One statement: what came of an attempt is stored whole or not at all; not of a delivery that was removed meanwhile.
+# What a receiver says of the endpoint holds no longer once that has another URL.
 _RECORD = """
 WITH delivery AS (
     SELECT number, endpoint, state FROM webhook_deliveries
@@ -103,7 +104,7 @@ WITH delivery AS (
         disabled_at = CASE WHEN %(disables)s::boolean THEN %(now)s ELSE disabled_at END,
         disabled_reason = CASE WHEN %(disables)s::boolean THEN %(reason)s ELSE disabled_reason END,
         changed_by = CASE WHEN %(disables)s::boolean THEN 'weir' ELSE changed_by END
-    WHERE endpoint = %(endpoint)s AND disabled_at IS NULL
+    WHERE endpoint = %(endpoint)s AND url = %(url)s AND disabled_at IS NULL
       AND (%(disables)s::boolean OR %(paused_until)s::timestamptz IS NOT NULL)
 )
 UPDATE webhook_deliveries AS d SET
@@ -207,6 +208,7 @@ class Outbox:
             "number": due.number,
             "endpoint": due.lane.endpoint,
             "account": due.lane.account,
+            "url": due.url,
             "now": now,
             "status": attempt.status,
             "error": attempt.error,

@@ -15,6 +15,7 @@ from dashboard.freshness import Freshness, State, freshness
 from dashboard.model_columns import Roles, change, roles_of, share
 from dashboard.panel import ask_every, head
 from dashboard.queries.models import (
+    ACCOUNT,
     HOUR,
     Hour,
     Measured,
@@ -86,6 +87,12 @@ def _live(chosen: ModelsFilter) -> None:
         )
         return
     st.caption(_range(hour))
+    if chosen.account and ACCOUNT not in found.view.by:
+        st.info(
+            "This view adds up all accounts, so its numbers are not those of the chosen account. A view by `account` "
+            "has these.",
+            icon=":material/groups:",
+        )
     if not hour.models:
         st.info("No outcome in this hour, nor in the same hour last week.", icon=":material/search_off:")
         return

@@ -18,6 +18,7 @@ from jobs.analytics.patterns.decide import READ_BATCH, ReadBatch
 from jobs.analytics.patterns.fold import fold_patterns
 from jobs.analytics.unread_minutes import UNREAD_SINCE
 from jobs.analytics.watches.fold import fold_hits, pause_watches
+from jobs.queries.views import ceil_minute
 from jobs.runtime.errors import Refused
 from jobs.runtime.job import Counts, Fold
 from metering.views import View
@@ -40,7 +41,13 @@ DELETE FROM analytics_panes USING staged, analytics_views
 WHERE staged.view = %(rebuilt)s AND analytics_panes.window_start = staged.window_start
   AND analytics_views.view_id = analytics_panes.view_id AND analytics_views.is_declared
 """
-EXPIRE = "DELETE FROM analytics_panes WHERE window_start < %s"
+EXPIRE = """
+WITH removed AS (DELETE FROM analytics_panes WHERE window_start < %(before)s RETURNING view_id), began AS (
+    UPDATE analytics_views SET since = greatest(since, %(before)s) WHERE view_id IN (SELECT view_id FROM removed)
+)
+SELECT EXISTS (SELECT FROM removed)
+"""
+"""A window that began before would lack outcomes."""
 
 
 @dataclass(frozen=True)
@@ -54,8 +61,8 @@ class OfDriver:
 def fold(
     cursor: psycopg.Cursor[Any], config: AnalyticsConfig, around: Fold, read_batch: ReadBatch = READ_BATCH
 ) -> Counts:
-    """Merge panes into `analytics_panes` (`fold_panes`), and remove what is older than `keep_days` before the frontier;
-    then the same for patterns and watches.
+    """Merge panes into `analytics_panes` (`fold_panes`), and remove what is older than `keep_days` before the frontier:
+    views begin with what is left. Then the same for patterns and watches.
 
     A view that was not declared before is noted with the first lsn of usage and the first minute that it measures:
     panes of earlier minutes would lack outcomes, and are not stored. Counts nothing.
@@ -74,8 +81,8 @@ def fold(
         newest.forget_all()
     of_driver = OfDriver() if around.beside is None else around.beside
     fold_panes(cursor, views, newest, of_driver.panes)
-    expires_before = None if around.frontier is None else around.frontier - config.keeps
-    if expires_before is not None and cursor.execute(EXPIRE, [expires_before]).rowcount:
+    expires_before = None if around.frontier is None else ceil_minute(around.frontier - config.keeps)
+    if expires_before is not None and cursor.execute(EXPIRE, {"before": expires_before}).fetchone() == (True,):
         newest.forget_before(expires_before)
     fold_patterns(cursor, config, around, of_driver.blocks, read_batch)
     if config.watches:

@@ -23,6 +23,9 @@ With 20 digits before the point, as many as whole numbers have at most: so Spark
 did not would be null, and how usage is cut into batches would decide about it. A larger number is no value.
 """
 
+_MINUTE = "# minute"
+"""No key has such a name, which is a column's of a contract; nor `#` and a name, as measures have."""
+
 
 def panes(outcomes: DataFrame, view: View, *, of_driver: bool = False) -> DataFrame:
     """Outcomes (event_time, the view's columns) → view, version, window_start, keys and measures.
@@ -33,15 +36,15 @@ def panes(outcomes: DataFrame, view: View, *, of_driver: bool = False) -> DataFr
     """
     aggregates = AGGREGATES | {Aggregate.GAPS: _listed_times} if of_driver else AGGREGATES
     minute = F.window("event_time", "1 minute")
-    grouped = outcomes.groupBy(minute.alias("window"), *[F.col(key).cast("string").alias(key) for key in view.by])
+    grouped = outcomes.groupBy(minute.alias(_MINUTE), *[F.col(key).cast("string").alias(key) for key in view.by])
     summed = grouped.agg(
-        *[aggregates[measure.aggregate](measure).alias(f"of_{measure.name}") for measure in view.measures]
+        *[aggregates[measure.aggregate](measure).alias(f"#{measure.name}") for measure in view.measures]
     )
-    measures = F.to_json(F.struct(*[F.col(f"of_{measure.name}").alias(measure.name) for measure in view.measures]))
+    measures = F.to_json(F.struct(*[F.col(f"#{measure.name}").alias(measure.name) for measure in view.measures]))
     return summed.select(
         F.lit(view.name).alias("view"),
         F.lit(view.version).alias("version"),
-        F.col("window.start").alias("window_start"),
+        F.col(f"{_MINUTE}.start").alias("window_start"),
         (F.to_json(F.array(*view.by)) if view.by else F.lit("[]")).alias("keys"),
         measures.alias("measures"),
     )

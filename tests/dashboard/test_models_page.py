@@ -178,6 +178,10 @@ def test_who_may_see_some_accounts_sees_their_outcomes_and_no_view_that_adds_up_
         connection.execute("DELETE FROM analytics_panes; DELETE FROM analytics_views; DELETE FROM positions")
         connection.execute("DELETE FROM jobs")
     measured(database, now, config("model"), ())
+    monkeypatch.delenv("WEIR_ACCOUNTS")
+    assert "its numbers are not those of the chosen account" in texts(open_page("models", account="acme"))
+    assert "chosen account" not in texts(open_page("models"))
+    monkeypatch.setenv("WEIR_ACCOUNTS", "acme")
     hidden = open_page("models", view="health")
     assert not hidden.dataframe
     assert "One by model and account would be" in texts(hidden)

@@ -36,6 +36,8 @@ SCHEMA = pa.schema(
         pa.field("whole", pa.int64()),
         pa.field("small", pa.int32()),
         pa.field("real", pa.float64()),
+        pa.field("window", pa.string()),
+        pa.field("of_all", pa.string()),
     ]
 )
 WHERE = (("text", ("a", "u-1", "null")), ("flag", (True,)))
@@ -63,6 +65,8 @@ VIEWS = (
     View("of_all", (), MEASURES),
     View("keyed", ("text", "flag", "account"), MEASURES),
     View("by_number", ("whole", "small"), MEASURES[:3]),
+    # Contracts may name a field so; a batch that Spark measured failed for ever.
+    View("by_any_name", ("window", "of_all"), MEASURES[:1]),
 )
 
 
@@ -83,6 +87,8 @@ def outcomes(chance: random.Random, count: int) -> pa.Table:
             column([0, -1, 2**63 - 1, -(2**63), 7, None]),
             column([0, -5, 2**31 - 1, None]),
             column([0.1, -0.0, 0.0, 1e300, -1e-300, 5e-324, float("nan"), float("inf"), None]),
+            column(["4k", "128k", None]),
+            column(["a", "b"]),
         ],
         schema=SCHEMA,
     )

@@ -204,6 +204,22 @@ def test_what_another_view_has_missed_no_later_one_takes_for_whole(
     assert counted("accounts") == [("12:05", 1)]
 
 
+def test_a_window_that_has_lost_minutes_to_keep_days_is_left_out_as_one_before_the_view_began(
+    panes: psycopg.Connection[Any],
+) -> None:
+    fold(panes, pane("health", 6, "m", 20))
+    assert shown("health", *RANGE, "--window", "PT10M")[0] == ("12:00", "12:10", "m", 26, "15.5")
+    panes_of.fold(panes, CONFIG, frontier=NOON + CONFIG.keeps + 4.5 * MINUTE)
+    assert counted("health") == [("12:06", 20), ("12:12", 7)]
+    answer = weir("health", *RANGE, "--window", "PT10M", "--format", "json")
+    assert [row["requests"] for row in json.loads(answer.stdout)] == [7]
+    assert "health is measured since 2026-01-01T12:05:00Z" in answer.stderr
+    assert panes.execute("SELECT view, since FROM analytics_views ORDER BY view").fetchall() == [
+        ("accounts", NOON + 5 * MINUTE),
+        ("health", NOON + 5 * MINUTE),
+    ]
+
+
 @pytest.mark.usefixtures("panes")
 def test_tables_have_a_column_for_each_percentile() -> None:
     answer = weir("health", *RANGE, "--window", "PT5M", "--format", "csv")

@@ -33,6 +33,7 @@ from tests.streaming.measured import CONFIG, NOON, Happened, Measured, happened
 HOUR = timedelta(hours=1)
 COLUMNS = {
     **dict.fromkeys(("account", "model", "region", "user_id", "status", "outcome", "account.tags.team"), Kind.TEXT),
+    "request_id": Kind.TEXT,
     "output_tokens": Kind.INTEGER,
     "latency_ms": Kind.DOUBLE,
 }
@@ -163,6 +164,17 @@ def test_oracle_any_cut_order_restart_and_retraction_has_the_hits_of_all_rows_at
         }
         part = list(past_hits(str(stage.tables), condition, parse(condition, COLUMNS), NOON, NOON + HOUR))
         assert part == [row for row in tried if row["hour"] == NOON]
+
+
+@pytest.mark.parametrize("is_large", [False, True], ids=["by the driver", "by Spark"])
+def test_a_watch_may_name_the_request_which_each_hit_has_anyway(stage: Measured, is_large: bool) -> None:
+    outcomes = [Happened(n, NOON, status="error") for n in range(3)]
+    stage.accept(outcomes)
+    stage.decide([(one, 1) for one in outcomes], NOON)
+    watch_id = add(stage.database, 'request_id in ("r1", "r2") and request_id != "r2"')
+    batch = stage.rows(1, 4)
+    stage.driver().process(stage.spark.createDataFrame(batch) if is_large else batch)
+    assert stored(stage.database) == ({(watch_id, "r1", NOON)}, {(watch_id, NOON): 1})
 
 
 def test_a_watch_begins_with_the_batch_after_it_was_added_and_ends_with_the_one_after_it_was_removed(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+from datetime import UTC, datetime
 from decimal import Decimal
 from itertools import product
 
@@ -11,10 +12,14 @@ import polars as pl
 import pytest
 
 from jobs.analytics.watches.atoms import AtomTests, Rows, in_order
+from jobs.analytics.watches.attributes import with_attributes
 from jobs.analytics.watches.candidates import Ints
 from jobs.analytics.watches.conditions import TYPES
+from jobs.analytics.watches.hits import columns_read
 from jobs.analytics.watches.index import WatchIndex
+from jobs.analytics.watches.running import RunningWatches
 from jobs.analytics.watches.terms import Term, Watch, negations_inward, terms_of
+from metering.contracts.model import Kind
 from metering.watches.expressions import And, Expression, Not
 from metering.watches.parser import parse
 from tests.rules.watch_conditions import COLUMNS, VALUES, some_condition, some_rows, truth, written
@@ -22,6 +27,7 @@ from tests.rules.watch_conditions import COLUMNS, VALUES, some_condition, some_r
 FRAME = {name: TYPES[kind] for name, kind in COLUMNS.items()}
 
 
+NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 ALL_ALONE = -1_000
 """Every watch is an expression of its own."""
 
@@ -148,3 +154,24 @@ def test_a_column_that_outcomes_lack_is_null_whatever_its_kind() -> None:
     watches = [Watch(1, parse("output_tokens is null", COLUMNS)), Watch(2, parse("output_tokens > 0", COLUMNS))]
     found = found_by(watches, pl.DataFrame({"output_tokens": [None, None]}, schema={"output_tokens": pl.String}))
     assert sorted(found) == [(1, 0), (1, 1)]
+
+
+def test_a_field_of_a_contract_may_have_any_name_that_contracts_allow() -> None:
+    """A watch of a field `row` ended each batch of analytics: that was what the index named the place of a row."""
+    names = ("row", "watch", "hour", "net")
+    columns = {**dict.fromkeys(names, Kind.TEXT), "account.tags.team": Kind.TEXT}
+    texts = [f'{name} in ("a", "b") and account.tags.team = "x"' for name in names]
+    watches = [Watch(number, parse(text, columns)) for number, text in enumerate(texts)]
+    rows = {"account": ["acme"] * 3, "request_lsn": [5, 6, 7], "completion_lsn": [8, 9, 10], "event_time": [NOON] * 3}
+    versions = {"account": ["acme"], "effective_us": [0], "account.tags.team": ["x"], "version_lsn": [1]}
+    outcomes = pl.DataFrame({**rows, **{key: ["a", "c", "b"] for key in names}})
+    found = found_by(watches, with_attributes(outcomes, pl.DataFrame(versions), ["account.tags.team"]))
+    assert sorted(found) == sorted(product(range(len(names)), (0, 2)))
+
+
+def test_a_watch_may_name_the_request_which_each_hit_has_anyway() -> None:
+    """The column was selected twice for tasks, so each large batch failed, for ever."""
+    running = RunningWatches((1, 1), ((1, 'request_id = "r-1"', (("request_id", "text"),)),))
+    read = columns_read(running)
+    assert sorted(read) == sorted({*read})
+    assert {"event_time", "account", "request_id", "sign"} <= {*read}

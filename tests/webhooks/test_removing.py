@@ -14,7 +14,7 @@ from deployment.errors import CannotRun
 from jobs.retention.days import Retention
 from jobs.retention.webhooks import MAX_EVENTS, retain_webhooks
 from tests.webhooks.sending import add_endpoint, hold, now_clock, queue, rows
-from webhooks.endpoints import LIST, deliveries, listed, remove, row_of
+from webhooks.endpoints import LIST, deliveries, details, listed, remove
 from webhooks.kinds import Kind
 from webhooks.outbox import Lane, Outbox
 from webhooks.outcomes import Attempt, State, outcome
@@ -119,7 +119,7 @@ def test_who_asks_for_some_endpoints_reads_what_waits_for_no_other(database: str
         (endpoint, 1, 0) for endpoint in endpoints[:2]
     ]
     assert [(row["waiting"], row["dead"]) for row in listed(database)] == [(1, 0), (1, 0), (1, 2), (2, 2)]
-    assert row_of(database, endpoints[3]) == listed(database)[3]
+    assert details(database, endpoints[3]) == listed(database)[3]
 
 
 def nodes(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:

@@ -9,7 +9,9 @@ import signal
 import subprocess
 import sys
 from collections import defaultdict
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any
 
 import psycopg
@@ -21,6 +23,7 @@ from tests.rules.test_webhook_signing import verify_asymmetric
 from tests.webhooks.receiver import Answer, Call, Receiver
 from tests.webhooks.sending import add_endpoint, hold, next_due_at, now_clock, rows, run, send_all, states
 from webhooks.__main__ import ALLOW_PRIVATE_VARIABLE
+from webhooks.changing import Change, change
 from webhooks.delivering import Delivering
 from webhooks.endpoints import deliveries, enable, listed, resend, rotate
 from webhooks.kinds import Kind
@@ -256,6 +259,28 @@ def test_gone_disables_the_endpoint_until_a_person_enables_it_and_nothing_that_w
         assert first_order(gone.taken) == {"acme": [1, 2], "globex": [3]}
 
     run(deliver)
+
+
+@pytest.mark.parametrize("status", [410, 503])
+def test_what_the_host_answers_that_an_endpoint_has_left_neither_disables_nor_pauses_it(
+    database: str, status: int
+) -> None:
+    old, new = "https://old.example.com/hook", "https://new.example.com/hook"
+    endpoint = add_endpoint(database, old).endpoint
+    hold(database, ["acme"])
+    called: list[str] = []
+
+    async def post(url: str, _body: bytes, _headers: Mapping[str, str]) -> Attempt:
+        called.append(url)
+        if url == new:
+            return Attempt(200)
+        await asyncio.to_thread(change, database, endpoint, "ada", Change(url=new))
+        return Attempt(status)
+
+    run(partial(send_all, database, now_clock(), post))
+    assert called == [old, new]
+    [row] = listed(database)
+    assert (row["state"], row["paused_until"], states(database)) == ("enabled", None, {"delivered": 1})
 
 
 @pytest.mark.parametrize("status", [500, 503])

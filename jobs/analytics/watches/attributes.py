@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 import polars as pl
 
 from jobs.account_versions import attribute_of, begins_us
+from jobs.analytics.watches.candidates import ROW
 from jobs.settings.dimensions import ACCOUNT_COLUMNS
 from metering.price_attributes import ACCOUNT
 
@@ -40,20 +41,20 @@ def with_attributes(rows: pl.DataFrame, versions: pl.DataFrame | None, names: Se
         return rows.with_columns(pl.lit(None, pl.String).alias(name) for name in names)
     at = rows.select(
         "account",
-        row=pl.int_range(pl.len()),
+        pl.int_range(pl.len()).alias(ROW),
         decided_lsn=pl.max_horizontal("request_lsn", "completion_lsn"),
         event_us=pl.col("event_time").dt.epoch("us"),
     )
     counts = versions.group_by("account").len("versions")
-    found = [versions.clear().with_columns(row=pl.lit(0, pl.Int64)).select("row", *names)]
+    found = [versions.clear().with_columns(pl.lit(0, pl.Int64).alias(ROW)).select(ROW, *names)]
     for part in _portions(at.join(counts, on="account", how="inner")):
         known = part.join(versions, on="account", how="inner").filter(
             pl.col("version_lsn") < pl.col("decided_lsn"), pl.col("effective_us") <= pl.col("event_us")
         )
-        newest = known.sort("version_lsn").unique("row", keep="last", maintain_order=True)
-        found.append(newest.select("row", *names))
-    numbered = rows.with_columns(row=pl.int_range(pl.len()))
-    return numbered.join(pl.concat(found), on="row", how="left", maintain_order="left").drop("row")
+        newest = known.sort("version_lsn").unique(ROW, keep="last", maintain_order=True)
+        found.append(newest.select(ROW, *names))
+    numbered = rows.with_columns(pl.int_range(pl.len()).alias(ROW))
+    return numbered.join(pl.concat(found), on=ROW, how="left", maintain_order="left").drop(ROW)
 
 
 def _portions(rows: pl.DataFrame) -> Iterator[pl.DataFrame]:

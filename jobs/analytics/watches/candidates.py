@@ -26,6 +26,8 @@ MIN_TOGETHER = 8
 """Fewer terms that compare the same several columns are found by one of these."""
 MAX_KEYS_OF_A_TERM = 100
 """Combinations of the values of its lists, where several columns are looked at at once."""
+ROW = "*row"
+"""The place of a row: no column has this name, as fields of contracts may have any plain one."""
 Ints = NDArray[np.int64]
 
 
@@ -45,7 +47,7 @@ class Way(Protocol):
     """Of each entry its term, in order; a term has several entries, no two of which have a row in common."""
 
     def find(self, rows: pl.DataFrame) -> Found:
-        """In these rows (row, the columns)."""
+        """In these rows (ROW, the columns)."""
 
 
 class ByValue:
@@ -64,10 +66,10 @@ class ByValue:
 
     def find(self, rows: pl.DataFrame) -> Found:
         """The rows of each of the values."""
-        joined = rows.select("row", *self._columns).join(self._keys, on=self._columns, how="inner").sort("*code")
+        joined = rows.select(ROW, *self._columns).join(self._keys, on=self._columns, how="inner").sort("*code")
         ends = np.bincount(joined["*code"].to_numpy(), minlength=len(self._keys)).cumsum()
         starts = np.concatenate(([0], ends[:-1]))
-        return Found(joined["row"].to_numpy().astype(np.int64), starts[self._codes], ends[self._codes])
+        return Found(joined[ROW].to_numpy().astype(np.int64), starts[self._codes], ends[self._codes])
 
 
 class ByRange:
@@ -88,11 +90,11 @@ class ByRange:
 
     def find(self, rows: pl.DataFrame) -> Found:
         """The rows within each range; NaN comes after all numbers, as it does to Polars."""
-        present = rows.select("row", pl.col(self._column).cast(pl.Float64)).drop_nulls().sort(self._column)
+        present = rows.select(ROW, pl.col(self._column).cast(pl.Float64)).drop_nulls().sort(self._column)
         values = present[self._column].to_numpy()
         starts = np.searchsorted(values, self._lowest, side="left")
         ends = np.maximum(starts, np.searchsorted(values, self._highest, side="right"))
-        return Found(present["row"].to_numpy().astype(np.int64), starts, ends)
+        return Found(present[ROW].to_numpy().astype(np.int64), starts, ends)
 
 
 class AmongAll:
@@ -104,7 +106,7 @@ class AmongAll:
     def find(self, rows: pl.DataFrame) -> Found:
         """All of them."""
         starts = np.zeros(len(self.terms), dtype=np.int64)
-        return Found(rows["row"].to_numpy().astype(np.int64), starts, starts + len(rows))
+        return Found(rows[ROW].to_numpy().astype(np.int64), starts, starts + len(rows))
 
 
 def ways_of(terms: Sequence[Term]) -> list[Way]:

@@ -139,8 +139,12 @@ def hits_of(rows: pl.DataFrame | pa.Table, running: RunningWatches, schema: pa.S
 
 def hits_in_tasks(rows: DataFrame, running: RunningWatches, schema: pa.Schema) -> DataFrame:
     """Rows of usage as outcomes → rows of `staged`, made by Polars in tasks: a plan of 10,000 columns takes minutes."""
-    names = ["event_time", *OF_ROWS, *running.of_outcomes]
-    return rows.select(*names).mapInArrow(_in_task(running, schema), from_arrow_schema(schema))
+    return rows.select(*columns_read(running)).mapInArrow(_in_task(running, schema), from_arrow_schema(schema))
+
+
+def columns_read(running: RunningWatches) -> list[str]:
+    """The columns of outcomes that hits are made of, each once: a watch may name the request, too."""
+    return [*dict.fromkeys(("event_time", *OF_ROWS, *running.of_outcomes))]
 
 
 def _in_task(

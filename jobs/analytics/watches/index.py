@@ -12,7 +12,7 @@ import numpy as np
 import polars as pl
 
 from jobs.analytics.watches.atoms import AtomTests, Codes, Rows
-from jobs.analytics.watches.candidates import Found, Ints, ways_of
+from jobs.analytics.watches.candidates import ROW, Found, Ints, ways_of
 from jobs.analytics.watches.conditions import TYPES, condition
 from jobs.analytics.watches.rests import Rests
 from jobs.analytics.watches.terms import Watch, terms_of
@@ -57,7 +57,7 @@ class WatchIndex:
         A column that the rows lack in every file comes as nulls of any type.
         """
         typed = rows.select(
-            pl.int_range(pl.len(), dtype=pl.UInt32).alias("row"),
+            pl.int_range(pl.len(), dtype=pl.UInt32).alias(ROW),
             *[pl.col(name).cast(TYPES[kind]) for name, kind in self.columns.items()],
         )
         if typed.is_empty() or not self._watches:
@@ -128,4 +128,4 @@ def _each(rows: pl.DataFrame, compiled: Sequence[pl.Expr]) -> Iterator[pl.DataFr
     for first in range(0, len(compiled), MAX_EXPRESSIONS):
         places = rows.select(compiled[first : first + MAX_EXPRESSIONS])
         listed = places.unpivot(variable_name="watch", value_name="place").explode("place", empty_as_null=False)
-        yield listed.select(pl.col("watch").cast(pl.Int64), row=rows["row"].gather(listed["place"]))
+        yield listed.select(pl.col("watch").cast(pl.Int64), row=rows[ROW].gather(listed["place"]))
