@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -21,6 +22,7 @@ from jobs.runtime.job import Fold
 from jobs.runtime.postgres.sink import stage
 from jobs.view_measures import shown
 from metering.instants import EPOCH
+from metering.views import Aggregate, Measure
 from metering.windows import MINUTE
 from tests.pipelines.folding import rows_of
 
@@ -179,7 +181,8 @@ def test_panes_with_long_sketches_are_open_as_few_at_a_time_as_their_bytes_want(
         write_panes(cursor, changed, newest)
 
     monkeypatch.setattr(fold_panes, "_write", noted)
-    newest = NewestPanes(max_open_bytes=2 * sum(STORED_BYTES.values()))
+    [view] = [of for of in CONFIG.declared_views if of.name == "whole"]
+    newest = NewestPanes(max_open_bytes=2 * NewestPanes().bytes_of((1, FIRST, ()), view))
     one = [("u", 5, 1.0)]
     with psycopg.connect(database, autocommit=True) as connection:
         for _ in range(2):
@@ -191,9 +194,14 @@ def test_panes_with_long_sketches_are_open_as_few_at_a_time_as_their_bytes_want(
 
 def test_a_row_has_no_more_of_a_sketch_than_is_expected_before_it_is_read() -> None:
     [view] = [of for of in CONFIG.declared_views if of.name == "whole"]
+    view = replace(view, measures=(*view.measures, Measure("gap_ms", Aggregate.GAPS)))
     pane = Pane.of(view, (), is_stored=False)
     users = [f"{n:036d}" for n in range(1_536)]
-    pane.add((None, None, None, users, np.random.default_rng(1).random(10**6), users))
+    chance = np.random.default_rng(1)
+    times = FIRST * 60_000_000 + chance.integers(0, 60_000_000, 1_024)
+    # A count of so many outcomes at one instant has four bytes, and with it all counts of the minute.
+    times = np.concatenate([times, np.repeat(times[:1], 1 << 16)])
+    pane.add((None, None, None, users, chance.random(10**6), users, times))
     listed = zip(view.measures, pane.accumulators, strict=True)
     bytes_of = {of.aggregate: len(found.stored()) for of, found in listed if found is not None}
     assert bytes_of.keys() == STORED_BYTES.keys()
