@@ -69,11 +69,11 @@ class State:
 
 @dataclass(frozen=True)
 class Step:
-    """`cpu_seconds`: of all processes of the stack, and of commands."""
+    """`cpu_seconds`: of all processes of the stack, and of commands; null where drivers were killed meanwhile."""
 
     step: str
     seconds: float
-    cpu_seconds: float
+    cpu_seconds: float | None
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ class Recovery:
 
     lost: str
     seconds: float
-    cpu_seconds: float
+    cpu_seconds: float | None
     steps: list[Step]
     journal_rows_lost: int
     usage_rows_lost: int
@@ -178,7 +178,7 @@ class _Bench:
         _wait_for("equal bills", lambda: self._state(stack).digests == before.digests)
         clock.ends(step)
         journal, usage = (was - now for was, now in zip(before.rows, self._rows(), strict=True))
-        seconds, cpu_seconds = (round(sum(of), 1) for of in zip(*clock.taken, strict=True))
+        seconds, cpu_seconds = clock.totals()
         return Recovery(lost, seconds, cpu_seconds, clock.steps, journal, usage)
 
     def _restore_database(self) -> None:
@@ -223,7 +223,6 @@ class _Clock:
     def __init__(self, stack: Stack | None = None) -> None:
         self._stack = stack
         self.steps: list[Step] = []
-        self.taken: list[tuple[float, float]] = []
         self._ended, self._used = time.monotonic(), self._cpu_seconds()
 
     def watch(self, stack: Stack) -> None:
@@ -233,9 +232,15 @@ class _Clock:
     def ends(self, step: str) -> None:
         """Note what has passed since the step before."""
         now, used = time.monotonic(), self._cpu_seconds()
-        self.taken.append((now - self._ended, used - self._used))
-        self.steps.append(Step(step, *(round(taken, 1) for taken in self.taken[-1])))
+        taken = round(used - self._used, 1)
+        self.steps.append(Step(step, round(now - self._ended, 1), taken if taken >= 0 else None))
         self._ended, self._used = now, used
+
+    def totals(self) -> tuple[float, float | None]:
+        """Seconds and CPU-seconds of all steps."""
+        used = [step.cpu_seconds for step in self.steps]
+        total = None if None in used else round(sum(filter(None, used)), 1)
+        return round(sum(step.seconds for step in self.steps), 1), total
 
     def _cpu_seconds(self) -> float:
         """This process with its ended commands, and the stack."""
