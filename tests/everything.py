@@ -5,11 +5,13 @@ The end-to-end tests wait more than they compute: for triggers, restarts and ale
 
 from __future__ import annotations
 
+import re
 import signal
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -51,23 +53,55 @@ class Meter:
         return f"{share:.0%} of the cores were idle in {seconds:,.0f} s"
 
 
-def failures(junit: Path) -> list[str]:
-    """`file::test: message` of each test that failed, or could not begin, by pytest's report in JUnit's format."""
+@dataclass(frozen=True)
+class Fault:
+    """A test that failed, or could not begin. `test`: `file::test`; `message`: whole."""
+
+    test: str
+    message: str
+
+    @property
+    def crashed(self) -> str | None:
+        """The id of the test that ended its worker: by a crash, or by standing still (HANGS_SECONDS)."""
+        found = _CRASHED.search(self.message)
+        return None if found is None else found[1]
+
+    @property
+    def line(self) -> str:
+        """As it is printed."""
+        first, _, _ = self.message.partition("\n")
+        return f"{self.test}: {first[:200]}"
+
+
+_CRASHED = re.compile(r"worker 'gw\d+' crashed while running '(.+)'", re.DOTALL)
+
+
+def faults(junit: Path) -> list[Fault]:
+    """What failed by pytest's report in JUnit's format."""
     if not junit.exists():
-        return [f"{junit.stem}: pytest ended without a report"]
-    faults = [
-        (test, fault)
+        return [Fault(junit.stem, "pytest ended without a report")]
+    return [
+        Fault(f"{test.get('classname', '').replace('.', '/')}::{test.get('name')}", fault.get("message", ""))
         for test in ET.parse(junit).iter("testcase")
         for fault in [*test.findall("failure"), *test.findall("error")]
     ]
-    return [
-        f"{test.get('classname', '').replace('.', '/')}::{test.get('name')}: {_first_line(fault.get('message', ''))}"
-        for test, fault in faults
-    ]
 
 
-def _first_line(message: str) -> str:
-    return message.partition("\n")[0][:200]
+def verdict(found: Sequence[Fault], pass_again: Callable[[Sequence[str]], bool]) -> tuple[list[str], list[str]]:
+    """Lines of what failed, and the tests that ended their worker and passed when they were run again, by themselves.
+
+    What failed is not run again. A test that stood still has said nothing of what it promises, and left its stack.
+    """
+    crashed = [test for fault in found if (test := fault.crashed) is not None]
+    failed = [fault.line for fault in found if fault.crashed is None]
+    if crashed and pass_again(crashed):
+        return failed, crashed
+    return [*failed, *(fault.line for fault in found if fault.crashed is not None)], []
+
+
+def _pass_again(tests: Sequence[str]) -> bool:
+    print(f"{len(tests)} tests ended their worker. They are run again:", flush=True)
+    return subprocess.run([*PYTEST, *tests], check=False).returncode == 0
 
 
 def main() -> int:
@@ -89,15 +123,17 @@ def main() -> int:
             while e2e.poll() is None and others.poll() is None:
                 time.sleep(1)
             meters.append(Meter.read())
-            ended = [others.wait(), e2e.wait()]
+            of_others, of_e2e = others.wait(), e2e.wait()
             meters.append(Meter.read())
         print(log.read_text(encoding="utf-8", errors="replace"))
         # Of a long log perhaps only the end is kept.
-        failed = [line for report in reports for line in failures(report)]
+        failed, passed_again = verdict([fault for report in reports for fault in faults(report)], _pass_again)
     both, one = (before.until(after) for before, after in pairwise(meters))
     print(f"{both} with the end-to-end tests beside the others, {one} with one of them alone.")
+    if passed_again:
+        print("\n".join(["Stood still or crashed (see the stack above), and passed when run again:", *passed_again]))
     print("\n".join(["Failed:", *failed] if failed else []), flush=True)
-    return int(any(ended))
+    return int(bool(failed) or of_e2e != 0 or (of_others != 0 and not passed_again))
 
 
 if __name__ == "__main__":

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
-from tests.everything import PYTEST, failures
+import pytest
+
+from tests.everything import PYTEST, Fault, faults, verdict
 
 ROOT = Path(__file__).parents[2]
 
@@ -26,13 +29,13 @@ def test_failed_and_blocked_steps_are_named_with_their_reason(tmp_path: Path) ->
     file.write_text(TESTS)
     pytest = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-c", "/dev/null"]
     subprocess.run([*pytest, f"--rootdir={tmp_path}", f"--junitxml={report}", file], capture_output=True, check=False)
-    fails, cannot_begin = failures(report)
+    fails, cannot_begin = (fault.line for fault in faults(report))
     assert fails == "test_some::test_fails: AssertionError: one is not two"
     assert cannot_begin == 'test_some::test_cannot_begin: failed on setup with "OSError: no space"'
 
 
 def test_a_run_that_ended_without_a_report_is_a_failure(tmp_path: Path) -> None:
-    assert failures(tmp_path / "e2e.xml") == ["e2e: pytest ended without a report"]
+    assert [fault.line for fault in faults(tmp_path / "e2e.xml")] == ["e2e: pytest ended without a report"]
 
 
 HANGS = """
@@ -50,12 +53,12 @@ def test_passes(): pass
 
 
 def test_a_test_that_hangs_in_a_fixture_is_named_with_its_stack_and_the_others_are_run(tmp_path: Path) -> None:
-    file = tmp_path / "test_some.py"
+    file, report = tmp_path / "test_some.py", tmp_path / "others.xml"
     file.write_text(HANGS)
     _, *arguments = PYTEST
     command = [sys.executable, *arguments, "-o", "faulthandler_timeout=2", "-p", "no:cacheprovider", "-c", "/dev/null"]
     run = subprocess.run(
-        [*command, "-n", "1", f"--rootdir={tmp_path}", file],
+        [*command, "-n", "1", f"--rootdir={tmp_path}", f"--junitxml={report}", file],
         cwd=ROOT,
         capture_output=True,
         text=True,
@@ -66,3 +69,20 @@ def test_a_test_that_hangs_in_a_fixture_is_named_with_its_stack_and_the_others_a
     assert "in waits" in run.stderr, "where it stands"
     assert "crashed while running 'test_some.py::test_hangs_afterwards'" in run.stdout
     assert "2 failed, 2 passed" in run.stdout
+    assert [fault.crashed for fault in faults(report)] == [None, "test_some.py::test_hangs_afterwards"]
+
+
+@pytest.mark.parametrize("passes", [True, False])
+def test_only_what_ended_its_worker_is_run_again(passes: bool) -> None:
+    fails = Fault("test_some::test_fails", "AssertionError: one is not two")
+    hangs = Fault("test_some::test_hangs[a]", "worker 'gw1' crashed while running 'test_some.py::test_hangs[a]'")
+    ran: list[str] = []
+
+    def pass_again(tests: Sequence[str]) -> bool:
+        ran.extend(tests)
+        return passes
+
+    failed, passed_again = verdict([hangs, fails], pass_again)
+    assert ran == ["test_some.py::test_hangs[a]"]
+    assert failed == ([fails.line] if passes else [fails.line, hangs.line])
+    assert passed_again == (ran if passes else [])
