@@ -13,7 +13,7 @@ CACHED = ("prompt_cache_hit_tokens", "cached_tokens", "cache_read_input_tokens")
 """What was read from the cache, where a compatible API does not report it as OpenAI does."""
 CACHE_WRITE_1H, CACHE_WRITE_12H = "cache_write_1h_tokens", "cache_write_12h_tokens"
 """Parts of what was written to the cache: what stays for longer costs more."""
-WEB_SEARCHES, AUDIO_SECONDS = "web_search_requests", "audio_seconds"
+WEB_SEARCHES, AUDIO_SECONDS, CITATIONS = "web_search_requests", "audio_seconds", "citation_tokens"
 MODALITIES = ("image", "audio")
 Tokens = dict[str, Any]
 """Quantity → its number; None: not reported."""
@@ -31,6 +31,8 @@ def openai_tokens(usage: Mapping[str, Any], *, is_embeddings: bool = False, is_g
     named = usage if "prompt_tokens" in usage else {}
     of_writes = read.get("cache_creation_token_details") or {}
     of_retention = read.get("cache_write_tokens_details") or {}
+    citations = usage.get("citation_tokens")
+    researched = None if citations is None else usage.get("reasoning_tokens")  # Perplexity's, beside the details
     taken = first(usage.get("prompt_tokens"), usage.get("input_tokens"))
     if is_embeddings:
         taken = first(taken, usage.get("total_tokens"))  # Voyage and Jina report nothing else
@@ -45,7 +47,7 @@ def openai_tokens(usage: Mapping[str, Any], *, is_embeddings: bool = False, is_g
         CACHE_WRITE_1H: of_writes.get("ephemeral_1h_input_tokens") or None,
         CACHE_WRITE_12H: of_retention.get("ttl_12h_tokens") or of_writes.get("ephemeral_12h_input_tokens") or None,
         **{f"{modality}_input_tokens": read.get(f"{modality}_tokens") for modality in MODALITIES},
-        "reasoning_tokens": written.get("reasoning_tokens"),
+        "reasoning_tokens": first(written.get("reasoning_tokens"), researched),
         **{f"{modality}_output_tokens": written.get(f"{modality}_tokens") for modality in MODALITIES},
         WEB_SEARCHES: first(
             (usage.get("server_tool_use") or {}).get("web_search_requests"),
@@ -54,6 +56,7 @@ def openai_tokens(usage: Mapping[str, Any], *, is_embeddings: bool = False, is_g
             usage.get("num_search_queries"),
         ),
         AUDIO_SECONDS: first(usage.get("seconds"), usage.get("prompt_audio_seconds")),
+        CITATIONS: citations,
     }
     if is_embeddings and usage and tokens["output_tokens"] is None:
         tokens["output_tokens"] = 0  # embeddings have none, and that is no missing report
@@ -154,9 +157,11 @@ def _beside(tokens: Tokens, total: int | None) -> int:
     """How many tokens a total has that are in neither input nor output; 0 where that is not known.
 
     xAI counts its reasoning so, and Gemini's compatible API shows it there alone. Others have something else: Mistral
-    audio.
+    audio. Perplexity's total lacks what it reasons before the answer, too, where it counts what it cites.
     """
     taken, written = tokens["input_tokens"], tokens["output_tokens"]
+    if tokens[CITATIONS] is not None and written is not None:
+        return tokens["reasoning_tokens"] or 0
     return 0 if None in (taken, written, total) else total - taken - written
 
 
