@@ -128,7 +128,9 @@ def test_what_perplexity_reasons_and_cites_beside_the_answer_is_reported(is_lite
     """Its guide's example of deep research: three quarters of what it charges were in no quantity."""
     usage: dict[str, Any] = {"prompt_tokens": 33, "completion_tokens": 11_395, "total_tokens": 11_428}
     usage |= {"citation_tokens": 19_028, "num_search_queries": 21}
-    usage |= {"completion_tokens_details": {"reasoning_tokens": 193_947}} if is_litellm else {"reasoning_tokens": 193_947}
+    usage |= (
+        {"completion_tokens_details": {"reasoning_tokens": 193_947}} if is_litellm else {"reasoning_tokens": 193_947}
+    )
     data = data_of({"id": "x", "usage": usage})
     assert output_of(data) == (11_395 + 193_947, 193_947, None, None)
     assert (data["input_tokens"], data["citation_tokens"], data["web_search_requests"]) == (33, 19_028, 21)
