@@ -18,10 +18,13 @@ from pathlib import Path
 from xml.etree import ElementTree as ET
 
 import psutil
+import pytest
 
 HANGS_SECONDS = 1_200
 """Of a test with its fixtures. `timeout` in pyproject.toml is shorter, but bounds neither fixtures nor what waits in C:
 one test that hung in a worker once took all of CI's time, and had no name."""
+MAX_CRASHED = 3
+"""Tests that are run again. More have one cause, and pytest-xdist gives up after twelve: then others were not run."""
 BOUNDED = ("-o", f"faulthandler_timeout={HANGS_SECONDS}", "-o", "faulthandler_exit_on_timeout=true")
 """Prints where each thread stands, and ends the process: pytest-xdist names the test, and starts another worker."""
 PYTEST = (sys.executable, "-m", "pytest", *BOUNDED, "-p", "tests.failed_at_once")
@@ -90,11 +93,12 @@ def faults(junit: Path) -> list[Fault]:
 def verdict(found: Sequence[Fault], pass_again: Callable[[Sequence[str]], bool]) -> tuple[list[str], list[str]]:
     """Lines of what failed, and the tests that ended their worker and passed when they were run again, by themselves.
 
-    What failed is not run again. A test that stood still has said nothing of what it promises, and left its stack.
+    What failed is not run again, nor are more than MAX_CRASHED. A test that stood still has said nothing of what it
+    promises, and left its stack.
     """
     crashed = [test for fault in found if (test := fault.crashed) is not None]
     failed = [fault.line for fault in found if fault.crashed is None]
-    if crashed and pass_again(crashed):
+    if 0 < len(crashed) <= MAX_CRASHED and pass_again(crashed):
         return failed, crashed
     return [*failed, *(fault.line for fault in found if fault.crashed is not None)], []
 
@@ -133,7 +137,9 @@ def main() -> int:
     if passed_again:
         print("\n".join(["Stood still or crashed (see the stack above), and passed when run again:", *passed_again]))
     print("\n".join(["Failed:", *failed] if failed else []), flush=True)
-    return int(bool(failed) or of_e2e != 0 or (of_others != 0 and not passed_again))
+    # A run that was interrupted, or had an error of its own, has tests that nobody ran.
+    has_ended = of_others == pytest.ExitCode.OK or (of_others == pytest.ExitCode.TESTS_FAILED and bool(passed_again))
+    return int(bool(failed) or of_e2e != 0 or not has_ended)
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.everything import PYTEST, Fault, faults, verdict
+from tests.everything import MAX_CRASHED, PYTEST, Fault, faults, verdict
 
 ROOT = Path(__file__).parents[2]
 
@@ -86,3 +86,11 @@ def test_only_what_ended_its_worker_is_run_again(passes: bool) -> None:
     assert ran == ["test_some.py::test_hangs[a]"]
     assert failed == ([fails.line] if passes else [fails.line, hangs.line])
     assert passed_again == (ran if passes else [])
+
+
+def test_where_many_tests_end_their_workers_none_is_run_again_as_others_may_not_have_been_run_at_all() -> None:
+    crashed = [
+        Fault(f"test_some::test_{number}", f"worker 'gw1' crashed while running 'test_some.py::test_{number}'")
+        for number in range(MAX_CRASHED + 1)
+    ]
+    assert verdict(crashed, lambda _tests: True) == ([fault.line for fault in crashed], [])
