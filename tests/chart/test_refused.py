@@ -404,6 +404,15 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         {"extraObjects": [{"apiVersion": "v1", "kind": "Secret", "stringData": {"word": "hunter2"}}]},
         "extraObjects[0] is a Secret with its content",
     ),
+    "Secret with its content in a template": (
+        {
+            "extraObjects": [
+                "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: b}\n---\n"
+                'apiVersion: v1\nkind: Secret\nmetadata: {name: "{{ .Release.Name }}-a"}\nstringData: {word: hunter2}\n'
+            ]
+        },
+        "extraObjects[0] is a Secret with its content",
+    ),
     "key in a Spark setting": (
         {"jobDefaults": {"sparkConf": {"spark.hadoop.fs.s3a.access.key": "x"}}},
         "jobDefaults.sparkConf holds spark.hadoop.fs.s3a.access.key",

@@ -49,8 +49,17 @@
 {{- end -}}
 {{- end -}}
 {{- range $index, $object := .Values.extraObjects -}}
-{{- if and (kindIs "map" $object) (eq (toString $object.kind) "Secret") (or $object.data $object.stringData) -}}
+{{- $objects := list $object -}}
+{{- if kindIs "string" $object -}}
+{{- $objects = list -}}
+{{- range regexSplit "(?m)^---" (tpl $object $) -1 -}}
+{{- $objects = append $objects (fromYaml .) -}}
+{{- end -}}
+{{- end -}}
+{{- range $objects -}}
+{{- if and (eq (toString .kind) "Secret") (or .data .stringData) -}}
 {{- fail (printf "extraObjects[%d] is a Secret with its content, which everybody who may read the release can read: have it made in the cluster, as by an ExternalSecret." $index) -}}
+{{- end -}}
 {{- end -}}
 {{- end -}}
 {{- include "weir.checkText" (list "" .Values) -}}
