@@ -407,8 +407,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "Secret with its content in a template": (
         {
             "extraObjects": [
-                "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: b}\n---\n"
-                'apiVersion: v1\nkind: Secret\nmetadata: {name: "{{ .Release.Name }}-a"}\nstringData: {word: hunter2}\n'
+                "apiVersion: v1\nkind: ConfigMap\n---\nkind: Secret\nmetadata: {name: '{{ .Release.Name }}'}\ndata: {a: b}"
             ]
         },
         "extraObjects[0] is a Secret with its content",
