@@ -405,11 +405,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         "extraObjects[0] is a Secret with its content",
     ),
     "Secret with its content in a template": (
-        {
-            "extraObjects": [
-                "apiVersion: v1\nkind: ConfigMap\n---\nkind: Secret\nmetadata: {name: '{{ .Release.Name }}'}\ndata: {a: b}"
-            ]
-        },
+        {"extraObjects": ["kind: ConfigMap\n---\nkind: Secret\nmetadata: {name: '{{ .Chart.Name }}'}\ndata: {a: b}"]},
         "extraObjects[0] is a Secret with its content",
     ),
     "key in a Spark setting": (
