@@ -81,6 +81,7 @@ def openai_usage(response: Any, *, account: str, source: str, time: datetime | N
     found = {
         "status": STATUSES.get(given.get("status") or "", "completed"),
         "service_tier": first(given.get("service_tier"), usage.get("service_tier")),
+        "search_context_size": usage.get("search_context_size"),
         **tokens,
         WEB_SEARCHES: first(tokens[WEB_SEARCHES], searches),
         "search_units": ((given.get("meta") or {}).get("billed_units") or {}).get("search_units"),

@@ -167,6 +167,8 @@ def test_what_decides_the_price_of_a_call_is_reported_with_it() -> None:
     chat = {"id": "x", "service_tier": "flex", "usage": {"prompt_tokens": 1, "completion_tokens": 1}}
     assert data_of(chat)["service_tier"] == "flex"
     assert data_of(chat, service_tier="mine")["service_tier"] == "mine"
+    perplexity = {"id": "x", "usage": {"prompt_tokens": 1, "completion_tokens": 1, "search_context_size": "high"}}
+    assert data_of(perplexity)["search_context_size"] == "high"
     usage = {"input_tokens": 1, "output_tokens": 1, "service_tier": "batch", "speed": "fast", "inference_geo": "us"}
     data = anthropic_usage({"id": "m", "model": "c", "usage": usage}, account="a", source="s")["data"]
     assert (data["service_tier"], data["speed"], data["inference_geo"]) == ("batch", "fast", "us")
