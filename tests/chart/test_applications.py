@@ -17,7 +17,7 @@ from jobs.billing.config import BillingConfig
 from jobs.ingestion.config import IngestionConfig
 from jobs.joins.config import JoinsConfig
 from jobs.stack import Jobs, validated
-from metering.vocabulary import ALWAYS
+from metering.vocabulary import ALWAYS, Job
 from monitoring.liveness import PATH
 from tests.chart.crd import application_schema, pod_parts
 from tests.chart.helm import CHART, VALUES, HelmRefused, Object, of_kind, pod_specs, render, run_helm
@@ -203,6 +203,18 @@ def test_a_job_in_cluster_mode_has_executors_that_its_driver_may_make() -> None:
     assert (spec["executor"]["instances"], spec["executor"]["cores"], spec["executor"]["memory"]) == (3, 2, "2g")
     assert {spec["sparkConf"][f"spark.{port}"] for port in ("driver.port", "blockManager.port")} == {"7078", "7079"}
     assert of_kind(objects, "Role")["weir-driver"]["rules"]
+
+
+def test_executors_write_to_a_claim_where_tasks_write_files_and_read_it_elsewhere() -> None:
+    found = applications("existing-claim.yaml", values={"jobDefaults": {"mode": "cluster"}})
+    writes = set()
+    for name, application in found.items():
+        (container,) = application["spec"]["executor"]["template"]["spec"]["containers"]
+        (mount,) = [mount for mount in container["volumeMounts"] if mount["name"] == "tables"]
+        if not mount.get("readOnly", False):
+            writes.add(name.removeprefix("weir-"))
+    # The journal; what waits, and usage.
+    assert writes == {Job.INGESTION, Job.JOINS}
 
 
 @pytest.mark.parametrize("role", ["driver", "executor"])

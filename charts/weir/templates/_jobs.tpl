@@ -98,6 +98,8 @@
 {{- $isDriver := eq .role "driver" -}}
 {{- $root := .root -}}
 {{- $kafka := has .name (include "weir.jobsWithKafka" . | fromYamlArray) | ternary (dict "kafka" (.job.secrets | default dict)) dict -}}
+{{- /* Tasks of these write files of the journal and of usage, and what one task hands to another. */}}
+{{- $tasksWrite := has .name (list "ingestion" "joins") -}}
 {{- $sparkSecret := eq .job.mode "cluster" | ternary $root.Values.sparkSecret.existingSecret "" -}}
 metadata:
   labels:
@@ -147,7 +149,7 @@ spec:
         failureThreshold: 8
       {{- end }}
       volumeMounts:
-        {{- include "weir.volumeMounts" (merge (dict "root" .root "mountsTables" true "readsOnly" (not $isDriver)) $kafka) | nindent 8 }}
+        {{- include "weir.volumeMounts" (merge (dict "root" .root "mountsTables" true "readsOnly" (not (or $isDriver $tasksWrite))) $kafka) | nindent 8 }}
         {{- if $isDriver }}
         - name: config
           mountPath: /etc/weir
