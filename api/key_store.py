@@ -12,6 +12,7 @@ import psycopg
 from psycopg.rows import dict_row
 
 from deployment.asking import asking_database
+from deployment.attribution import attribute
 from deployment.errors import CannotRun
 from metering.api_keys import DEFAULT_LIMITS, RateLimits, Scope, digest_of, new_key
 
@@ -82,7 +83,8 @@ def rotate(postgres_url: str, key_id: str, by: str, overlap: timedelta) -> NewKe
         if row is None:
             raise _unknown(key_id)
         made = _made(database, row.pop("scopes"), by, row)
-        _name_author(database, by)
+        # No column of the key that ends says who shortened it.
+        attribute(database, by)
         database.execute(_SHORTEN, [overlap, key_id])
         return made
 
@@ -90,7 +92,7 @@ def rotate(postgres_url: str, key_id: str, by: str, overlap: timedelta) -> NewKe
 def limit(postgres_url: str, key_id: str, by: str, limits: RateLimits) -> None:
     """Give a key other rate limits. Raises CannotRun if there is no valid one."""
     with _connected(postgres_url) as database:
-        _name_author(database, by)
+        attribute(database, by)
         values = [limits.requests_per_second, limits.events_per_minute, key_id]
         if database.execute(_LIMIT, values).rowcount == 0:
             raise _unknown(key_id)
@@ -117,11 +119,6 @@ def _made(
     database.execute(_INSERT, values)
     limits = RateLimits(given["requests_per_second"], given["events_per_minute"])
     return NewKey(key_id, key, scopes, given["accounts"], given["sources"], given["expires_at"], limits)
-
-
-def _name_author(database: psycopg.Connection[dict[str, Any]], by: str) -> None:
-    """For the activity log: no column says who shortened a key or changed its limits."""
-    database.execute("SELECT set_config('weir.changed_by', %s, true)", [by])
 
 
 def _unknown(key_id: str) -> CannotRun:

@@ -17,9 +17,9 @@ from typing import Any
 import psycopg
 from psycopg.rows import dict_row
 
-from catalog.attribution import attribute
 from catalog.change import Change, envelope
 from deployment.asking import asking_database
+from deployment.attribution import attribute
 from deployment.errors import CannotRun
 from jobs.journal.catalog_problems import change_problem
 from jobs.streams import CatalogTopic

@@ -14,10 +14,10 @@ from typing import Any
 import psycopg
 from psycopg.rows import dict_row
 
-from catalog.attribution import attribute
 from catalog.change import Change
 from catalog.closed_months import refuse_closed
 from catalog.store import change_of, read_exactly, table_of
+from deployment.attribution import attribute
 from deployment.errors import CannotRun
 from jobs.runtime.unreachable import database_sentence
 from jobs.streams import CatalogTopic

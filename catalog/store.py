@@ -15,13 +15,13 @@ import psycopg
 from psycopg.rows import dict_row
 from psycopg.types.json import Jsonb, set_json_loads
 
-from catalog.attribution import attribute
 from catalog.change import Change, Row
 from catalog.closed_months import refuse_closed
 from catalog.file import CatalogFile
 from catalog.limits import store_limits
 from catalog.pools import store_pools
 from catalog.price_jumps import refuse_jumps
+from deployment.attribution import attribute
 from deployment.errors import CannotRun
 from jobs.queries.limits import dimensions_of_limits
 from jobs.runtime.unreachable import database_sentence

@@ -13,6 +13,7 @@ import psycopg
 from psycopg.rows import dict_row
 
 from deployment.asking import asking_database
+from deployment.attribution import attribute
 from webhooks.endpoint_errors import IsDisabled, NoDelivery, SignsNothing, TooManyEndpoints, TooManySecrets, no_endpoint
 from webhooks.event_types import EventType
 from webhooks.kinds import Kind
@@ -229,7 +230,7 @@ def rotate(postgres_url: str, endpoint: str, by: str, overlap: timedelta) -> New
         row = database.execute(_NEWEST_SECRET, [endpoint]).fetchone()
         secret = new_secret(kind_of(row["secret"]) if row else Signature.V1)
         # For the activity log: no column of the secret that ends says who shortened it.
-        database.execute("SELECT set_config('weir.changed_by', %s, true)", [by])
+        attribute(database, by)
         database.execute(_EXPIRE, [overlap, endpoint])
         database.execute(_FORGET, [endpoint])
         if (row := database.execute(_COUNT_SECRETS, [endpoint]).fetchone()) and row["count"] >= MAX_SECRETS:
@@ -295,7 +296,7 @@ def remove(postgres_url: str, endpoint: str, by: str) -> dict[State, int]:
             # The sender may have made more.
             _remove_deliveries(database, endpoint)
             database.execute(_REMOVE_NOT_MADE, {"endpoint": endpoint})
-            database.execute("SELECT set_config('weir.changed_by', %s, true)", [by])
+            attribute(database, by)
             database.execute("DELETE FROM webhook_secrets WHERE endpoint = %s", [endpoint])
             database.execute("DELETE FROM webhook_endpoints WHERE endpoint = %s", [endpoint])
         found = database.execute(_REMOVED, [endpoint]).fetchall()

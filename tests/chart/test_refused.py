@@ -13,6 +13,13 @@ from jobs.stack import Jobs
 from tests.chart.helm import CHART, HelmRefused, render
 
 OPERATOR = ("sparkoperator.k8s.io/v1beta2/SparkApplication", "sparkoperator.k8s.io/v1beta2/ScheduledSparkApplication")
+ON_S3 = {
+    "quickstart": {"enabled": False},
+    "profile": "production",
+    "kafka": {"bootstrap": "a:1"},
+    "postgres": {"existingSecret": "b", "caSecret": "c"},
+    "storage": {"kind": "s3", "s3": {"url": "s3://metering/weir", "existingSecret": "writer"}},
+}
 
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     # By the schema: shape, kind and bounds of one value.
@@ -119,7 +126,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         "/storage/abfs/url': 'abfss://metering@account.blob.core.windows.net/weir' does not",
     ),
     "another store than the kind's": (
-        {"storage": {"kind": "abfs", "s3": {"url": "s3://weir"}}},
+        {"storage": {"kind": "abfs", "abfs": {"url": "abfss://a@b.dfs.core.windows.net/c"}, "s3": {"url": "s3://d"}}},
         "storage.s3 is given, but storage.kind is abfs",
     ),
     "object store that is not used": ({"storage": {"s3": {"url": "s3://weir"}}}, "but storage.kind is claim"),
@@ -279,22 +286,12 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         "profile=production and quickstart.enabled=true do not go together",
     ),
     "dashboard that may write to the bucket, in production": (
-        {
-            "quickstart": {"enabled": False},
-            "profile": "production",
-            "kafka": {"bootstrap": "a:1"},
-            "postgres": {"existingSecret": "b", "caSecret": "c"},
-            "storage": {"kind": "s3", "s3": {"url": "s3://metering/weir", "existingSecret": "writer"}},
-        },
+        ON_S3,
         "profile=production needs dashboard.secrets.storage",
     ),
     "API that may write to the bucket, in production": (
         {
-            "quickstart": {"enabled": False},
-            "profile": "production",
-            "kafka": {"bootstrap": "a:1"},
-            "postgres": {"existingSecret": "b", "caSecret": "c"},
-            "storage": {"kind": "s3", "s3": {"url": "s3://metering/weir", "existingSecret": "writer"}},
+            **ON_S3,
             "dashboard": {"secrets": {"storage": "reader"}},
             "api": {"enabled": True, "readsTables": True},
         },

@@ -220,14 +220,20 @@ verify-full
       fieldPath: metadata.namespace
 {{- end }}
 
+{{/* True where a part's Secret of the object store is the writers' one. Takes (list $ secret). */}}
+{{- define "weir.holdsWritersKey" -}}
+{{- $writers := include "weir.storageSecret" (index . 0) -}}
+{{- if and $writers (has (index . 1) (list "" $writers)) }}true{{ end -}}
+{{- end }}
+
 {{/* True where the dashboard holds the writers' key of the object store. */}}
 {{- define "weir.dashboardWrites" -}}
-{{- $writers := include "weir.storageSecret" . -}}
-{{- if and $writers (has .Values.dashboard.secrets.storage (list "" $writers)) }}true{{ end -}}
+{{- include "weir.holdsWritersKey" (list . .Values.dashboard.secrets.storage) -}}
 {{- end }}
 
 {{/* True where the API does, which customers reach. */}}
 {{- define "weir.apiWrites" -}}
-{{- $writers := include "weir.storageSecret" . -}}
-{{- if and .Values.api.enabled .Values.api.readsTables $writers (has .Values.api.secrets.storage (list "" $writers)) }}true{{ end -}}
+{{- if and .Values.api.enabled .Values.api.readsTables -}}
+{{- include "weir.holdsWritersKey" (list . .Values.api.secrets.storage) -}}
+{{- end -}}
 {{- end }}

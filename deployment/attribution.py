@@ -1,4 +1,4 @@
-"""Who changes the catalog in a transaction, and why, for its rows and the activity log."""
+"""Who changes something in a transaction, and why: for the activity log, and for rows that store it."""
 
 from __future__ import annotations
 
