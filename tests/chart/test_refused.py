@@ -126,7 +126,13 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         "/storage/abfs/url': 'abfss://metering@account.blob.core.windows.net/weir' does not",
     ),
     "another store than the kind's": (
-        {"storage": {"kind": "abfs", "abfs": {"url": "abfss://a@b.dfs.core.windows.net/c"}, "s3": {"url": "s3://d"}}},
+        {
+            "storage": {
+                "kind": "abfs",
+                "abfs": {"url": "abfss://weir@metering.dfs.core.windows.net"},
+                "s3": {"url": "s3://d"},
+            }
+        },
         "storage.s3 is given, but storage.kind is abfs",
     ),
     "object store that is not used": ({"storage": {"s3": {"url": "s3://weir"}}}, "but storage.kind is claim"),
