@@ -130,7 +130,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
             "storage": {
                 "kind": "abfs",
                 "abfs": {"url": "abfss://weir@metering.dfs.core.windows.net"},
-                "s3": {"url": "s3://d"},
+                "s3": {"url": "s3://weir"},
             }
         },
         "storage.s3 is given, but storage.kind is abfs",
