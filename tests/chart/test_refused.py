@@ -13,7 +13,7 @@ from jobs.stack import Jobs
 from tests.chart.helm import CHART, HelmRefused, render
 
 OPERATOR = ("sparkoperator.k8s.io/v1beta2/SparkApplication", "sparkoperator.k8s.io/v1beta2/ScheduledSparkApplication")
-ON_S3 = {
+ON_S3: dict[str, Any] = {
     "quickstart": {"enabled": False},
     "profile": "production",
     "kafka": {"bootstrap": "a:1"},
