@@ -2,7 +2,8 @@
 
 All read the same events from the same broker, one after another, and must give the same sums: requests joined with
 their completions, each event once, by minute, account and model. What counts is CPU time for the events after a
-warm-up; of a rival it is what it used for all of them less what it used, restarted, for the warm-up alone.
+warm-up; of a rival it is what it used for all of them less what it used, restarted, for the warm-up alone. Weir's has
+its database, all of them leave out the broker.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from statistics import median
 from typing import Annotated
 
 import psycopg
@@ -61,24 +63,52 @@ class Found:
     does: str
 
 
+@dataclass(frozen=True)
+class Repetition:
+    """All of them in turn over so many events, which made so many sums; with the load of the machine at its end."""
+
+    events: int
+    sums: int
+    load: float
+    found: list[Found]
+
+
 def main(
-    events: Annotated[int, typer.Option(help="Events to measure, after as many to warm up.", min=1_000)] = 600_000,
+    events: Annotated[str, typer.Option(help="Events to measure after the warm-up; several numbers, by commas.")] = (
+        "300000,1000000,3000000"
+    ),
+    warm_up: Annotated[int, typer.Option(help="Events to warm up with.", min=1_000)] = 600_000,
+    repetitions: Annotated[int, typer.Option(help="How often all are measured in turn.", min=1)] = 3,
 ) -> None:
     """Measure all in turn, compare their sums, and write bench/results/rival-<date>.json."""
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: sys.exit(1))
     console = Console(stderr=True, highlight=False)
+    counts = [int(count) for count in events.split(",")]
 
     def tell(text: str) -> None:
         console.print(f"{datetime.now(UTC):%H:%M:%S} {text} …")
 
     tell("Flink's environment")
     python, jar = flink()
+    measured = list[Repetition]()
+    for number in range(1, repetitions + 1):
+        for count in counts:
+            tell(f"{count:,} events, repetition {number} of {repetitions}")
+            measured.append(_all_in_turn(python, jar, Plan(warm_up, count, 0), tell))
+    _report(measured, warm_up)
+
+
+def _all_in_turn(python: Path, jar: Path, plan: Plan, tell: Tell) -> Repetition:
+    """Weir, Flink and Polars over the same events, with a broker and a database of their own.
+
+    Ends the run where their sums differ.
+    """
     with tempfile.TemporaryDirectory(prefix="weir-rival-") as scratch:
         folder = Path(scratch)
         tell("broker and database start")
         with running_parts(folder) as parts:
-            found, ours = _weir(folder, parts, Plan(events, events, 0), tell)
+            found, ours = _weir(folder, parts, plan, tell)
             tell("copying the events without heartbeats")
             counts = _copied(parts.kafka_bootstrap)
             more = counts[ALL] - counts[WARM]
@@ -90,7 +120,7 @@ def main(
                     command = [str(python), str(HERE / "flink_sql.py"), parts.kafka_bootstrap, topic, stage]
                     used[topic] = _used([*command, str(place), str(jar)], place)
                 cost = (used[ALL] - used[WARM]) / more * 1e6
-                found.append(Found(f"Flink SQL: {stage.lower()}", cost, does))
+                found.append(Found(f"Flink SQL: {stage.lower()}", round(cost, 1), does))
                 tell(f"Flink SQL, {stage.lower()}: {cost:.1f} CPU-s/M")
             flinks = _latest(parts.kafka_bootstrap, f"{ALL}_minutes")
             used = {}
@@ -102,13 +132,13 @@ def main(
             found.append(Found("one process with Polars", (used[ALL] - used[WARM]) / more * 1e6, _POLARS))
             polars = _sums(folder / f"polars-{ALL}")
     _refuse_other_sums(ours, {"Flink SQL": flinks, "Polars": polars})
-    _report(found, counts[ALL], len(ours))
+    return Repetition(plan.events, len(ours), round(os.getloadavg()[0], 2), found)
 
 
 _WEIR = {
     Job.INGESTION: "a journal row for every record (validated by its contract, repeats and conflicts named), in Delta",
     Job.JOINS: "matched by arrival with a timeout, priced by version, in Delta",
-    Job.BILLING: "windows, stragglers and days in Postgres (whose own CPU time is not counted), exact in every digit",
+    Job.BILLING: "windows, stragglers and days in Postgres, exact in every digit",
 }
 _STAGES = {
     "PARSED": "JSON to typed columns; a record that is none ends the job",
@@ -132,7 +162,9 @@ def _weir(folder: Path, parts: Parts, plan: Plan, tell: Tell) -> tuple[list[Foun
     with psycopg.connect(parts.postgres_url) as connection:
         rows = connection.execute(WINDOWS).fetchall()
     ours = [Found(f"Weir: {result.job}", result.cpu_seconds_per_million, _WEIR[Job(result.job)]) for result in found]
-    total = sum(result.cpu_seconds_per_million for result in found)
+    database = sum(result.database_cpu_seconds_per_million for result in found)
+    ours.append(Found("Weir: Postgres", database, "what the three of them asked of it"))
+    total = sum(result.cpu_seconds_per_million for result in ours)
     return [*ours, Found("Weir: together", total, "from Kafka to the bill")], {row[:3]: row[3:] for row in rows}
 
 
@@ -222,19 +254,28 @@ def _refuse_other_sums(ours: Sums, others: dict[str, Sums]) -> None:
             raise SystemExit(f"{name} has other sums than Weir in {len(differing)} places: {shown}")
 
 
-def _report(found: list[Found], events: int, rows: int) -> None:
+def _report(measured: Sequence[Repetition], warm_up: int) -> None:
     now = datetime.now(UTC)
-    table = Lines("what", "CPU-s per million events", "what it does", title=f"The same {rows:,} sums")
-    for result in found:
-        table.add_row(result.what, f"{result.cpu_seconds_per_million:.1f}", result.does)
+    counts = sorted({repetition.events for repetition in measured})
+    table = Lines("what", *[f"{count:,} events" for count in counts], "what it does", title="CPU-s per million events")
+    for place, of in enumerate(measured[0].found):
+        table.add_row(of.what, *[_spread(measured, count, place) for count in counts], of.does)
     Console().print(table)
     file = RESULTS / f"rival-{now:%Y-%m-%dT%H%M%SZ}.json"
-    report = {"date": f"{now:%Y-%m-%dT%H:%M:%SZ}", "machine": machine(), "events": events, "sums": rows}
-    rounded = [
-        {**asdict(result), "cpu_seconds_per_million": round(result.cpu_seconds_per_million, 1)} for result in found
-    ]
-    file.write_text(json.dumps({**report, "found": rounded}, indent=2) + "\n")
+    report = {
+        "date": f"{now:%Y-%m-%dT%H:%M:%SZ}",
+        "machine": machine(),
+        "warm_up": warm_up,
+        "repetitions": [asdict(repetition) for repetition in measured],
+    }
+    file.write_text(json.dumps(report, indent=2) + "\n")
     Console(stderr=True).print(f"Written to {file}")
+
+
+def _spread(measured: Sequence[Repetition], events: int, place: int) -> str:
+    """The median of all repetitions, and the least and the most of them."""
+    costs = [of.found[place].cpu_seconds_per_million for of in measured if of.events == events]
+    return f"{median(costs):.1f} ({min(costs):.1f} to {max(costs):.1f})"
 
 
 def flink() -> tuple[Path, Path]:

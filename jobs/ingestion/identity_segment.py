@@ -11,12 +11,12 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from jobs.ingestion.identity_filter import IdentityFilter
+from jobs.ingestion.identity_filter import IdentityFilter, Probes
 from jobs.ingestion.repeats import NO_DAY
 
 ENTRY_BYTES = 44
-MAX_HALVINGS = 3
-"""Of a filter: 4 to 8 bits an identity are left, and of a hundred strangers 3 to 42 pass."""
+MAX_HALVINGS = 4
+"""Of a filter: 4 to 8 bits an identity are left, and of a hundred strangers 3 to 37 pass."""
 ALWAYS = (1 << 63) - 1
 ANY_DAY = (NO_DAY, 2**31 - 1)
 NO_DAYS = (2**31 - 1, NO_DAY)
@@ -42,8 +42,7 @@ class Asking:
     """A batch (CANDIDATE) as columns that are looked up in one segment after the other."""
 
     def __init__(self, batch: pl.DataFrame) -> None:
-        self.high = batch["high"].to_numpy()
-        self.low = batch["low"].to_numpy()
+        self.probes = Probes(batch["high"].to_numpy(), batch["low"].to_numpy())
         self._near_us = batch["near_since"].to_physical().to_numpy()
         self._far_us = batch["far_since"].to_physical().fill_null(ALWAYS).to_numpy()
         self._first_near_us = int(self._near_us.min(initial=ALWAYS))
@@ -113,13 +112,12 @@ class Segment:
 
     def make_filter(self) -> None:
         """One filter of all rows: every event is looked up among those of the exact horizon."""
-        rows = self.frame()
-        self._take({ALL_DAYS: IdentityFilter(rows["high"], rows["low"])})
+        self._take({ALL_DAYS: _filter_of(self.frame())})
 
     def make_filters_by_day(self) -> None:
         """One filter for each day on which any of the rows occurred: older events repeat those of their day only."""
         parts = self.frame().partition_by("day", as_dict=True)
-        self._take({day: IdentityFilter(part["high"], part["low"]) for (day,), part in parts.items()})
+        self._take({day: _filter_of(part) for (day,), part in parts.items()})
 
     def halve(self) -> None:
         """Take half the memory for its filters."""
@@ -154,14 +152,23 @@ class Segment:
             return _distinct([near, *of_days])
         if (of_all := self.filters.get(ALL_DAYS)) is not None:
             rows = _distinct([near, *far.values()])
-            return rows[of_all.may_hold(asking.high[rows], asking.low[rows])]
+            return rows[of_all.may_hold(asking.probes.at(rows))]
         filters = self.filters.values() if len(near) else ()
-        hits = [near[found.may_hold(asking.high[near], asking.low[near])] for found in filters]
+        asked = asking.probes.at(near)
+        hits = [near[found.may_hold(asked)] for found in filters]
         for day in far.keys() & self.filters.keys():
             rows = far[day]
-            hits.append(rows[self.filters[day].may_hold(asking.high[rows], asking.low[rows])])
+            hits.append(rows[self.filters[day].may_hold(asking.probes.at(rows))])
         return _distinct(hits)
 
 
+def _filter_of(rows: pl.DataFrame) -> IdentityFilter:
+    return IdentityFilter(Probes(rows["high"].to_numpy(), rows["low"].to_numpy()))
+
+
 def _distinct(parts: list[NDArray[np.intp]]) -> NDArray[np.intp]:
-    return np.unique(np.concatenate(parts)) if parts else np.empty(0, dtype=np.intp)
+    """All rows of parts, each of which has its rows once and in order."""
+    filled = [part for part in parts if len(part)]
+    if len(filled) <= 1:
+        return filled[0] if filled else np.empty(0, dtype=np.intp)
+    return np.unique(np.concatenate(filled))

@@ -103,6 +103,43 @@ def extended(known: pl.DataFrame, runs: pl.DataFrame, until: int, limits: Limits
 
 def _unknown(known: pl.DataFrame, runs: pl.DataFrame) -> pl.DataFrame:
     """RUNS of the numbers that are not known, each in the first minute in which it came."""
+    apart, mixed = _parted(known, runs)
+    return pl.concat([_joined(apart), _unknown_numbers(known, mixed)])
+
+
+def _parted(known: pl.DataFrame, runs: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """`runs` of sources in which no number is there twice, in `runs` or `known`; and all others.
+
+    That is what sources send, and then no number has to be looked at.
+    """
+    pieces = pl.concat([known, runs]).sort(*KEY, "first")
+    highest_before = pl.col("last").cum_max().shift().over(KEY)
+    repeating = pieces.filter((pl.col("first") <= highest_before).fill_null(False)).select(KEY).unique()
+    if repeating.is_empty():
+        return runs, runs.clear()
+    return runs.join(repeating, on=KEY, how="anti"), runs.join(repeating, on=KEY, how="semi")
+
+
+def _joined(runs: pl.DataFrame) -> pl.DataFrame:
+    """RUNS that have no number twice, with those of a minute that follow each other as one."""
+    ordered = runs.sort(*KEY, "minute", "first")
+    of_minute = [*KEY, "minute"]
+    begins = (pl.col("first") != pl.col("last").shift() + 1).fill_null(True) | ~_is_like_before(of_minute)
+    return (
+        ordered.with_columns(begins.cum_sum().alias("run"))
+        .group_by("run", maintain_order=True)
+        .agg(*[pl.first(name) for name in of_minute], pl.min("first"), pl.max("last"))
+        .select(*RUNS)
+    )
+
+
+def _is_like_before(columns: list[str]) -> pl.Expr:
+    """Whether a row has the values of the row before it."""
+    return pl.all_horizontal(pl.col(name).eq_missing(pl.col(name).shift()) for name in columns)
+
+
+def _unknown_numbers(known: pl.DataFrame, runs: pl.DataFrame) -> pl.DataFrame:
+    """The same of any runs, number by number."""
     numbers = (
         runs.select(*KEY, "minute", number=pl.int_ranges("first", pl.col("last") + 1))
         .explode("number")
