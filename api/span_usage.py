@@ -62,9 +62,9 @@ CACHED = {
 }
 """What of a column is counted as cached, too: parts of one whole share no token."""
 ERROR_TYPE = "error.type"
-SMALL_NUMBER = re.compile(r"(?:[A-Za-z]+[-_.])*[0-9]{1,13}")
+NO_NAME = re.compile(r"(?:[A-Za-z]+[-_.])*[A-Za-z]?[0-9]{1,13}|[A-Za-z]{1,12}")
 """A response's id that others soon have, too: Ollama and servers like it number theirs at random below 999, and others
-by the second or the millisecond."""
+by the second or the millisecond. KoboldCpp calls all of them `chatcmpl-A1` or `koboldcpp`."""
 _NAMES = (
     *(name for names in QUANTITIES.values() for name in names),
     *("llm.token_count.prompt", "llm.token_count.completion", "llm.token_count.total"),
@@ -160,7 +160,7 @@ def _instant(nanos: int) -> str | None:
 
 def _request_id(response_id: Attribute | None, span: str | None) -> Attribute | None:
     """The response's id, which all spans of one call share; the span itself where that names no single response."""
-    is_name = response_id is not None and not SMALL_NUMBER.fullmatch(str(response_id))
+    is_name = response_id is not None and not NO_NAME.fullmatch(str(response_id))
     return response_id if is_name else span
 
 

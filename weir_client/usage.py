@@ -1,7 +1,7 @@
 """Responses of providers → events `ai.inference.usage.v1`. They read attributes or keys, and import no provider's SDK.
 
-The event's `id` is the response's: the same response, sent twice, is billed once. Where that is a small number, which
-other responses soon have, too, a digest of the whole response is part of it.
+The event's `id` is the response's: the same response, sent twice, is billed once. Where that is a small number or one
+word, which other responses soon have, too, a digest of the whole response is part of it.
 """
 
 from __future__ import annotations
@@ -11,27 +11,43 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from hashlib import sha256
+from inspect import iscoroutinefunction
 from typing import Any, Protocol
 from uuid import uuid4
 
 from weir_client.encoding import rfc3339
-from weir_client.tokens import WEB_SEARCHES, anthropic_tokens, first, gemini_tokens, openai_tokens, snake
+from weir_client.tokens import (
+    WEB_SEARCHES,
+    anthropic_tokens,
+    first,
+    gemini_searches,
+    gemini_tokens,
+    openai_tokens,
+    snake,
+)
 
 TYPE = "ai.inference.usage.v1"
-CHUNKS = ("chat.completion.chunk", "text_completion.chunk")
+CHUNKS = ("chat.completion.chunk", "text_completion.chunk", "")
+"""Parts of a stream. Azure has chunks without name and id that say what its content filter found."""
 STREAMED = (*CHUNKS, "text_completion")
 """What may be a part of a stream: old completions are called so, whole or in parts."""
 NOT_ENDED = (None, "", "FINISH_REASON_UNSPECIFIED")
 """What an answer that goes on has as `finish_reason`: SGLang and others write an empty text."""
-RUNNING = ("queued", "in_progress")
+RUNNING = ("queued", "in_progress", "validating", "finalizing", "cancelling")
+"""Of OpenAI's responses and batches that are not over; a batch has 0 as its usage until it is."""
 STATUSES = {"failed": "error", "cancelled": "cancelled"}
-"""Of OpenAI's responses; any other that is over has completed."""
+"""Of those; any other that is over has completed."""
+FAILED = "error"
+"""The `finish_reason` of an answer that failed, as OpenRouter and Mistral write it."""
+GEMINI_TIER = "x-gemini-service-tier"
+"""The header that says by which tier Gemini answered. Google's SDK has headers with the response."""
 Event = dict[str, Any]
 _FIRST_MILLISECONDS = 10**11
 """So many seconds are the year 5138, and so many milliseconds 1973."""
-_SMALL_NUMBER = re.compile(r"(?:[A-Za-z]+[-_.])*[0-9]{1,13}")
+_NO_NAME = re.compile(r"(?:[A-Za-z]+[-_.])*[A-Za-z]?[0-9]{1,13}|[A-Za-z]{1,12}")
 """Ollama, and servers like it, number their responses at random below 999, and others in turn, by the second or by the
-millisecond (Portkey): two of them would be one event with two contents, of which one is billed.
+millisecond (Portkey). KoboldCpp calls all of them `chatcmpl-A1` or `koboldcpp`. Two of them would be one event with two
+contents, of which one is billed.
 """
 
 
@@ -44,7 +60,8 @@ def usage_event(
 ) -> Event:
     """One call of a model that `account` is billed for. `source` names your service; `data` are its other fields.
 
-    Fields that are None are left out. `response_id`: left out, each call of this function is another event.
+    Fields that are None are left out, and a number as Cohere's SDK has them, 507.0, is 507. `response_id`: left out,
+    each call of this function is another event.
     """
     mark = response_id or uuid4().hex
     fields = {"request_id": mark, "model": model, "status": "completed", **data}
@@ -54,37 +71,41 @@ def usage_event(
         "id": mark,
         "subject": account,
         "time": rfc3339(time or datetime.now(UTC)),
-        "data": {name: value for name, value in fields.items() if value is not None},
+        "data": {name: _whole(value) for name, value in fields.items() if value is not None},
     }
 
 
 def openai_usage(response: Any, *, account: str, source: str, time: datetime | None = None, **data: Any) -> Event:
-    """Of a response of OpenAI's, or of a compatible API or gateway: chat completions, responses, embeddings, images,
-    transcriptions, or what `response.done` of realtime has. The last three do not name their `model`: give it.
+    """Of a response of OpenAI's, or of a compatible API or gateway: chat completions, responses, embeddings,
+    rerankings, images, transcriptions, a batch, or what `response.done` of realtime has. Where it names no `model`,
+    give it.
 
-    Raises ValueError for a chunk without usage, and for a response that is not over: each has the id of the one that
-    has the usage. A chunk with the usage so far is a partial report of its request, which the last one replaces; it
-    raises ValueError, too, where the stream has no id but a small number, unless you give its `status`.
+    Raises ValueError for a chunk without usage, and for a response or a batch that is not over: each has the id of the
+    one that has the usage. A chunk with the usage so far is a partial report of its request, which the last one
+    replaces; it raises ValueError, too, where the stream has no id but a small number or one word, unless you give its
+    `status`.
     """
     given = _plain(response)
-    usage = given.get("usage") or {}
+    billed = (given.get("meta") or {}).get("billed_units") or {}
+    usage = _usage(given, billed)
     is_part = _is_streamed(given) and _is_open(given.get("choices"))
-    if not usage and (is_part or given.get("object") in CHUNKS or given.get("status") in RUNNING):
+    if given.get("status") in RUNNING or (not usage and (is_part or given.get("object") in CHUNKS)):
         raise ValueError(
-            f"{given.get('id')} has no usage yet: of a stream send the last chunk (OpenAI reports usage there with "
-            'stream_options={"include_usage": True}), and of a background response the one that is over'
+            f"{given.get('id')} has no usage yet: of a stream send the last chunk with usage (OpenAI reports it with "
+            'stream_options={"include_usage": True}), and of a background response or a batch the one that is over'
         )
     created = given.get("created") or given.get("created_at")
     is_gemini = "gemini" in str(data.get("model") or given.get("model")).lower()
-    tokens = openai_tokens(usage, is_embeddings=given.get("object") == "list", is_gemini=is_gemini)
+    has_no_output = given.get("object") == "list" or "results" in given
+    tokens = openai_tokens(usage, has_no_output=has_no_output, is_gemini=is_gemini)
     searches = ((given.get("tool_usage") or {}).get("web_search") or {}).get("num_requests")
     found = {
-        "status": STATUSES.get(given.get("status") or "", "completed"),
+        "status": STATUSES.get(given.get("status") or "", "error" if _has_failed(given) else "completed"),
         "service_tier": first(given.get("service_tier"), usage.get("service_tier")),
         "search_context_size": usage.get("search_context_size"),
         **tokens,
         WEB_SEARCHES: first(tokens[WEB_SEARCHES], searches),
-        "search_units": ((given.get("meta") or {}).get("billed_units") or {}).get("search_units"),
+        "search_units": billed.get("search_units"),
     }
     time = time or (_instant(created) if created and not is_part else None)
     call = {"account": account, "source": source, "time": time, **data}
@@ -102,6 +123,9 @@ def anthropic_usage(response: Any, *, account: str, source: str, time: datetime 
     given = _plain(response)
     usage = given["usage"]
     found = {name: usage.get(name) for name in ("service_tier", "speed", "inference_geo")} | anthropic_tokens(usage)
+    if given.get("stop_reason") == "refusal":
+        # Some are not charged for.
+        found |= {"stop_reason": "refusal", "refusal_category": (given.get("stop_details") or {}).get("category")}
     is_part = "stop_reason" in given and given["stop_reason"] is None
     call = {"account": account, "source": source, "time": time, **data}
     return _event(given, given["id"], found, call, is_part=is_part)
@@ -113,11 +137,16 @@ def gemini_usage(response: Any, *, account: str, source: str, time: datetime | N
     A chunk of a stream before the last (it has no `finish_reason`) is a partial report, which the last one replaces.
     Raises ValueError for one without the id that both have, unless you give its `status`.
     """
-    given = snake(_plain(response))
+    plain = _plain(response)
+    given = snake(plain)
     usage = given.get("usage_metadata") or {}
     candidates = given.get("candidates") or ()
-    searched = any((candidate.get("grounding_metadata") or {}).get("web_search_queries") for candidate in candidates)
-    found = {"service_tier": usage.get("traffic_type"), **gemini_tokens(usage, bills_tool_input=not searched)}
+    searches = gemini_searches(candidates)
+    found = {
+        "service_tier": first(usage.get("traffic_type"), usage.get("service_tier"), _header(plain, GEMINI_TIER)),
+        **gemini_tokens(usage, bills_tool_input=not searches),
+        WEB_SEARCHES: searches or None,
+    }
     call = {"account": account, "source": source, "time": time, **data}
     named = {**given, "model": given.get("model_version")}
     # Vertex begins streams with chunks that have neither an answer nor what it took.
@@ -133,8 +162,11 @@ def litellm_callback(
 ) -> Callable[[Mapping[str, Any], Any, datetime, datetime], None]:
     """A function for `litellm.success_callback`. `account` finds the account in LiteLLM's `kwargs` of the call.
 
-    LiteLLM may call it for each chunk of a stream: only the whole response has usage.
+    LiteLLM may call it for each chunk of a stream: only the whole response has usage. Raises TypeError for an
+    AsyncClient, whose `send` nobody would await.
     """
+    if iscoroutinefunction(client.send):
+        raise TypeError("LiteLLM's callback does not await: give it a Client, whose `send` is no coroutine")
 
     def on_success(kwargs: Mapping[str, Any], response: Any, _started: datetime, ended: datetime) -> None:
         whole = kwargs.get("complete_streaming_response") or kwargs.get("async_complete_streaming_response")
@@ -162,6 +194,30 @@ def _event(
         of_part = {"status": "cancelled", "usage_source": "partial", "request_id": mark}
         fields |= {**of_part, "response_id": _with_digest(mark, given)}
     return usage_event(**{**fields, **call, "model": call.get("model") or given["model"]})
+
+
+def _usage(given: Mapping[str, Any], billed: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What it counts. The last chunk of Groq has it in `x_groq`, and LiteLLM's reranking in what is `billed`."""
+    found = given.get("usage") or (given.get("x_groq") or {}).get("usage")
+    total = billed.get("total_tokens")
+    return found or ({} if total is None else {"total_tokens": total})
+
+
+def _has_failed(given: Mapping[str, Any]) -> bool:
+    """Whether it is an answer, without an HTTP error, that says it failed."""
+    answers = given.get("choices") or ()
+    return bool(given.get("error") or (answers and all(answer.get("finish_reason") == FAILED for answer in answers)))
+
+
+def _header(response: Mapping[str, Any], name: str) -> str | None:
+    """Of the HTTP response that Google's SDK has with its own."""
+    headers = (response.get("sdk_http_response") or {}).get("headers") or {}
+    return next((value for header, value in headers.items() if header.lower() == name), None)
+
+
+def _whole(value: Any) -> Any:
+    """A whole number without a point: a count with one is refused."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def _instant(created: float) -> datetime:
@@ -204,7 +260,7 @@ def _is_placeholder(choice: Mapping[str, Any]) -> bool:
 def _unique_id(response: Mapping[str, Any]) -> str | None:
     """The response's id, by which no other response is called; None where it has none."""
     given = str(first(response.get("id"), ""))
-    return _with_digest(given, response) if _SMALL_NUMBER.fullmatch(given) else given or None
+    return _with_digest(given, response) if _NO_NAME.fullmatch(given) else given or None
 
 
 def _with_digest(mark: str, response: Mapping[str, Any]) -> str:

@@ -197,7 +197,7 @@ def test_a_call_that_failed_is_an_error(more: dict[str, Attribute], changes: dic
 
 
 NO_NAMES = ["", "chatcmpl-1764093600", "1764093600123", "chatcmpl-17", "chatcmpl-998", "cmpl_0", "42"]
-NO_NAMES += ["vertex-ai-1764093600123", "chat.id.41"]
+NO_NAMES += ["vertex-ai-1764093600123", "chat.id.41", "chatcmpl-A1", "koboldcpp"]
 NAMES = ["msg_01XFDUDYJgAACzvnptvVoYEL", "chatcmpl-9J3uyL8392", "0b5c7d9e-1", "resp-abc", "a/7"]
 
 

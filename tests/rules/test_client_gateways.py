@@ -1,0 +1,222 @@
+"""What gateways, servers and SDKs write otherwise than the API that they follow is billed as what it means.
+
+The responses are those of LiteLLM's batches and rerankings, SGLang's and KoboldCpp's own code, Portkey's gateway, Groq,
+OpenRouter, Azure's content filter, and the types of Cohere's, OpenAI's and Google's SDKs (7.3, 3.57, 3.6).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.rules.test_client_tokens import VERTEX, data_of, input_of, output_of
+from weir_client import AsyncClient, anthropic_usage, gemini_usage, litellm_callback, openai_usage, usage_event
+from weir_client.encoding import encoded
+
+NOTHING: dict[str, Any] = {"prompt_tokens": 0, "completion_tokens": 0, "total_tokens": 0}
+NOTHING |= {"prompt_tokens_details": None, "completion_tokens_details": None}
+BATCH: dict[str, Any] = {
+    "id": "batch_6aae66c6f858819096a993cbf56f1baf",
+    "object": "batch",
+    "created_at": 1_764_093_600,
+    "status": "completed",
+    "model": "gpt-5.6-luna",
+    "usage": {
+        **NOTHING,
+        "total_tokens": 300_093,
+        "input_tokens": 300_000,
+        "input_tokens_details": {"cached_tokens": 1_024},
+        "output_tokens": 93,
+        "output_tokens_details": {"reasoning_tokens": 64},
+    },
+}
+"""As LiteLLM's proxy has it: the counts of chat completions are 0."""
+
+
+def test_a_batch_is_billed_by_the_counts_that_its_gateway_fills() -> None:
+    """300,000 tokens were billed as 0."""
+    data = data_of(BATCH, operation="batch")
+    assert (*input_of(data)[:2], *output_of(data)[:2]) == (300_000, 1_024, 93, 64)
+    # The other way round, as gateways do that have one form for both.
+    chat = {"prompt_tokens": 7, "prompt_tokens_details": {"cached_tokens": 5}, "completion_tokens": 3}
+    chat |= {"input_tokens": 0, "input_tokens_details": {"cached_tokens": 0}, "output_tokens": 0}
+    assert input_of(data_of({"id": "x", "usage": chat}))[:2] == (7, 5)
+    assert input_of(data_of({"id": "x", "usage": NOTHING}))[0] == 0
+
+
+@pytest.mark.parametrize("status", ["validating", "in_progress", "finalizing", "cancelling"])
+def test_a_batch_that_is_not_over_is_refused_though_it_has_a_usage_of_0(status: str) -> None:
+    """It has the id of the one that is over, which would be a conflict and on no bill."""
+    with pytest.raises(ValueError, match=r"batch_6aae.* has no usage yet.*a batch the one that is over"):
+        openai_usage({**BATCH, "status": status, "usage": NOTHING}, account="a", source="s", model="gpt-5.6-luna")
+
+
+@pytest.mark.parametrize(("status", "expected"), [("expired", "completed"), ("cancelled", "cancelled")])
+def test_what_a_batch_took_before_it_ended_early_is_billed(status: str, expected: str) -> None:
+    data = data_of({**BATCH, "status": status})
+    assert (data["status"], data["output_tokens"]) == (expected, 93)
+
+
+def test_whole_numbers_with_a_point_are_counts() -> None:
+    """Cohere's SDK has 507.0, as the guide has it sent, and each such event was a dead letter."""
+    event = usage_event(account="a", source="s", model="command-a", input_tokens=507.0, output_tokens=30.0, seconds=1.5)
+    (body,) = encoded([event])
+    assert b'"input_tokens":507,"output_tokens":30,"seconds":1.5' in body
+    assert isinstance(event["data"]["input_tokens"], int)
+    spoken = data_of({"text": "hello", "usage": {"type": "duration", "seconds": 9.0}}, model="whisper-1")
+    assert isinstance(spoken["audio_seconds"], int)
+
+
+@pytest.mark.parametrize(
+    "reranking",
+    [
+        {"id": "rerank-0b5c", "model": "m", "results": [], "usage": {"total_tokens": 56}},
+        {"id": "0b5c", "results": [], "meta": {"billed_units": {"total_tokens": 56}, "tokens": {"total_tokens": 56}}},
+    ],
+    ids=["Jina's and vLLM's own", "LiteLLM's"],
+)
+def test_a_reranking_that_counts_only_a_total_has_it_as_input(reranking: dict[str, Any]) -> None:
+    data = data_of(reranking, model="jina-reranker-v2")
+    assert (data["input_tokens"], data["output_tokens"]) == (56, 0)
+
+
+def test_reasoning_that_sglang_reports_beside_the_details_is_a_part_of_the_output() -> None:
+    usage = {"prompt_tokens": 10, "completion_tokens": 50, "total_tokens": 60, "reasoning_tokens": 40}
+    assert output_of(data_of({"id": "x", "usage": {**usage, "prompt_tokens_details": None}})) == (50, 40, None, None)
+
+
+def test_thoughts_of_gemini_are_output_though_portkeys_total_also_has_what_tools_gave() -> None:
+    """More reasoning than output was a dead letter."""
+    usage: dict[str, Any] = {"prompt_tokens": 100, "completion_tokens": 50, "total_tokens": 1_350}
+    usage |= {"completion_tokens_details": {"reasoning_tokens": 200, "audio_tokens": 0}}
+    portkey = {"id": "portkey-7c0e", "model": "gemini-2.5-pro", "usage": usage}
+    assert output_of(data_of(portkey))[:2] == (250, 200)
+    assert input_of(data_of(portkey))[0] == 100
+    # LiteLLM counts thoughts within the output: the rest of the total is what tools gave.
+    within = {**usage, "completion_tokens": 250}
+    assert output_of(data_of({**portkey, "usage": within}))[:2] == (250, 200)
+
+
+@pytest.mark.parametrize("name", ["chatcmpl-A1", "cmpl-A1", "koboldcpp"])
+def test_responses_that_all_have_one_name_are_calls_of_their_own(name: str) -> None:
+    """KoboldCpp's: all calls but the first were conflicts, and on no bill."""
+    usage = {"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 15}
+    first, second, again = (
+        openai_usage({"id": name, "model": "m", "created": created, "usage": usage}, account="a", source="s")
+        for created in (1_764_093_600, 1_764_093_601, 1_764_093_601)
+    )
+    assert first["id"] != second["id"]
+    assert again == second
+    assert second["id"].startswith(f"{name}-")
+
+
+@pytest.mark.parametrize(
+    "failed",
+    [
+        {"choices": [{"finish_reason": "error", "error": {"code": 502}, "message": {"content": ""}}]},
+        {"choices": [], "error": {"code": 502, "message": "Provider returned error"}},
+    ],
+    ids=["the answer", "the response"],
+)
+def test_an_answer_that_failed_is_no_completed_request(failed: dict[str, Any]) -> None:
+    """OpenRouter's, with the HTTP status 200: a retry of the same request was billed as nothing beside it."""
+    chat = {"id": "gen-1764031697-vqvW", "object": "chat.completion", "usage": NOTHING, **failed}
+    assert data_of(chat)["status"] == "error"
+    answered = {"choices": [{"finish_reason": "error"}, {"finish_reason": "stop"}]}
+    assert data_of({**chat, "error": None, **answered})["status"] == "completed"
+
+
+def test_the_last_chunk_of_groq_has_its_usage_in_a_member_of_groqs_own() -> None:
+    usage = {"queue_time": 0.06, "prompt_tokens": 18, "completion_tokens": 439, "total_tokens": 457}
+    chunk: dict[str, Any] = {"id": "chatcmpl-e7f8e220-656c-4455-a132-dacfc1370798", "object": "chat.completion.chunk"}
+    chunk |= {"created": 1_729_171_479, "choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]}
+    own = {**chunk, "x_groq": {"id": "req_01jadadp0femyae9kav1gpkhe8", "usage": usage}}
+    found = openai_usage({**own, "model": "m"}, account="a", source="s")
+    assert (found["data"]["input_tokens"], found["data"]["output_tokens"]) == (18, 439)
+    # With include_usage another chunk follows: it is the same event.
+    assert openai_usage({**chunk, "model": "m", "choices": [], "usage": usage}, account="a", source="s") == found
+
+
+@pytest.mark.parametrize(
+    "chunk",
+    [
+        {"choices": [], "prompt_filter_results": [{"prompt_index": 0}]},
+        {"choices": [{"index": 0, "finish_reason": None, "content_filter_offsets": {"check_offset": 44}}]},
+    ],
+    ids=["the first", "after the end"],
+)
+def test_what_azures_content_filter_found_is_no_request(chunk: dict[str, Any]) -> None:
+    """It has neither a name nor an id, and with the deployment as its model it was a request without usage."""
+    unnamed = {"id": "", "object": "", "created": 0, "model": "", "usage": None}
+    with pytest.raises(ValueError, match="send the last chunk with usage"):
+        openai_usage({**unnamed, **chunk}, account="a", source="s", model="gpt-4o")
+
+
+def test_googles_searches_are_counted_as_google_charges_for_them() -> None:
+    """Different queries that are not empty. Without any, what tools gave the model is billed as input."""
+
+    def data(queries: list[str]) -> dict[str, Any]:
+        searched = {"finishReason": "STOP", "groundingMetadata": {"webSearchQueries": queries}}
+        found: dict[str, Any] = gemini_usage({**VERTEX, "candidates": [searched]}, account="a", source="s")["data"]
+        return found
+
+    found = data(["", "UEFA Euro 2024 winner", "", "Spain vs England", "Spain vs England"])
+    assert (found["web_search_requests"], found["input_tokens"]) == (2, 1_000)
+    empty = data([""])
+    assert ("web_search_requests" in empty, empty["input_tokens"]) == (False, 1_030)
+
+
+def test_the_tier_that_gemini_answered_by_goes_with_the_event() -> None:
+    """Priority costs more and flex less than the standard: the API says it in a header alone."""
+    usage = {name: value for name, value in VERTEX["usageMetadata"].items() if name != "trafficType"}
+    response = {**VERTEX, "usageMetadata": usage}
+    for name in ("x-gemini-service-tier", "X-Gemini-Service-Tier"):
+        headers = {"Content-Type": "application/json", name: "priority"}
+        found = gemini_usage({**response, "sdk_http_response": {"headers": headers}}, account="a", source="s")
+        assert found["data"]["service_tier"] == "priority"
+    by_json = {**response, "usageMetadata": {**usage, "serviceTier": "flex"}}
+    assert gemini_usage(by_json, account="a", source="s")["data"]["service_tier"] == "flex"
+    assert "service_tier" not in gemini_usage(response, account="a", source="s")["data"]
+
+
+def test_that_claude_refused_goes_with_the_event() -> None:
+    """Anthropic does not charge for all refusals, but counts their input."""
+    usage = {"input_tokens": 106, "output_tokens": 0}
+    refused = {"id": "msg_x", "model": "c", "stop_reason": "refusal", "stop_details": {"category": "cyber"}}
+    data = anthropic_usage({**refused, "usage": usage}, account="a", source="s")["data"]
+    assert (data["stop_reason"], data["refusal_category"], data["input_tokens"]) == ("refusal", "cyber", 106)
+    ended = {**refused, "stop_reason": "end_turn", "stop_details": None, "usage": usage}
+    assert "stop_reason" not in anthropic_usage(ended, account="a", source="s")["data"]
+    unnamed = {**refused, "stop_details": None, "usage": usage}
+    assert "refusal_category" not in anthropic_usage(unnamed, account="a", source="s")["data"]
+
+
+def test_litellms_callback_takes_no_client_whose_coroutines_it_would_drop(tmp_path: Path) -> None:
+    """LiteLLM calls it in a thread: each event was a coroutine that nobody awaited."""
+
+    async def refused() -> None:
+        async with AsyncClient("http://127.0.0.1:9", "key", outbox=tmp_path / "usage.outbox") as client:
+            with pytest.raises(TypeError, match="give it a Client"):
+                litellm_callback(client, source="litellm", account=lambda _: "acme")  # type: ignore[arg-type]
+
+    asyncio.run(refused())
+
+
+def test_litellms_callback_sends_a_batch_once_it_is_over() -> None:
+    sent: list[Any] = []
+
+    class Sender:
+        def send(self, event: Any, /) -> None:
+            sent.append(event)
+
+    callback = litellm_callback(Sender(), source="litellm", account=lambda _: "acme")
+    ended = datetime(2026, 1, 2, tzinfo=UTC)
+    with pytest.raises(ValueError, match="has no usage yet"):
+        callback({"model": "gpt-5.6-luna"}, {**BATCH, "status": "validating", "usage": NOTHING}, ended, ended)
+    callback({"model": None}, BATCH, ended, ended)
+    (event,) = sent
+    assert (event["id"], event["data"]["input_tokens"]) == (BATCH["id"], 300_000)
