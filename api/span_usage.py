@@ -61,6 +61,8 @@ CACHED = {
     "image_input_tokens": (_USAGE + "image.cache_read.input_tokens",),
 }
 """What of a column is counted as cached, too: parts of one whole share no token."""
+THOUGHTS = _USAGE + "experimental.reasoning_tokens"
+"""What Google's ADK before 2.3 has beside the output tokens, which are Gemini's candidates alone."""
 ERROR_TYPE = "error.type"
 NO_NAME = re.compile(r"(?:[A-Za-z]+[-_.])*[A-Za-z]?[0-9]{1,13}|[A-Za-z]{1,12}")
 """A response's id that others soon have, too: Ollama and servers like it number theirs at random below 999, and others
@@ -134,6 +136,9 @@ def _event(span: SpanRecord, account_attribute: str) -> dict[str, Any]:
         whole, part = quantities[column], _quantity(attributes, names)
         if type(whole) is int and type(part) is int:
             quantities[column] = whole - part
+    thoughts, written = _quantity(attributes, (THOUGHTS,)), quantities["output_tokens"]
+    if type(thoughts) is int and quantities["reasoning_tokens"] is None and isinstance(written, int | None):
+        quantities |= {"reasoning_tokens": thoughts, "output_tokens": (written or 0) + thoughts}
     if quantities["output_tokens"] is None and attributes.get(OPERATION) in EMBEDDINGS:
         quantities["output_tokens"] = 0
     status = "error" if attributes.get(ERROR_TYPE, "") != "" or span.is_error else "completed"

@@ -171,6 +171,20 @@ def test_a_cached_token_of_audio_is_counted_as_cached_alone() -> None:
     assert found.items() >= {"cached_tokens": 700, "audio_input_tokens": 300, "image_input_tokens": 10}.items()
 
 
+def test_thoughts_of_googles_adk_are_output_where_it_counts_them_beside() -> None:
+    """Before 2.3: its own tests have 50 candidates and 10 thoughts as 50 output tokens and 10 beside."""
+    beside = "gen_ai.usage.experimental.reasoning_tokens"
+    without = {name: value for name, value in CALL.items() if name != "gen_ai.usage.output_tokens"}
+    adk = without | {"gen_ai.operation.name": "generate_content", beside: 46}
+    found = data(adk | {"gen_ai.usage.output_tokens": 6})
+    assert found.items() >= {"output_tokens": 52, "reasoning_tokens": 46}.items()
+    # All of the answer was thoughts.
+    assert data(adk).items() >= {"output_tokens": 46, "reasoning_tokens": 46}.items()
+    # What has the current name is within the output.
+    today = data(adk | {"gen_ai.usage.output_tokens": 52, "gen_ai.usage.reasoning.output_tokens": 46})
+    assert today.items() >= {"output_tokens": 52, "reasoning_tokens": 46}.items()
+
+
 def test_audio_of_pydantic_ai_is_audio_and_what_of_it_was_cached_is_cached() -> None:
     """As its releases name it: `RequestUsage.opentelemetry_attributes`."""
     found = data(
