@@ -10,6 +10,7 @@ import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
+from decimal import Decimal
 from hashlib import sha256
 from inspect import iscoroutinefunction
 from typing import Any, Protocol
@@ -71,7 +72,7 @@ def usage_event(
         "id": mark,
         "subject": account,
         "time": rfc3339(time or datetime.now(UTC)),
-        "data": {name: _whole(value) for name, value in fields.items() if value is not None},
+        "data": {name: _number(value) for name, value in fields.items() if value is not None},
     }
 
 
@@ -215,9 +216,19 @@ def _header(response: Mapping[str, Any], name: str) -> str | None:
     return next((value for header, value in headers.items() if header.lower() == name), None)
 
 
-def _whole(value: Any) -> Any:
-    """A whole number without a point: a count with one is refused."""
-    return int(value) if isinstance(value, float) and value.is_integer() else value
+def _number(value: Any) -> Any:
+    """A whole number without a point, as a count with one is refused; a Decimal as JSON has it, to its last digit.
+
+    Raises ValueError for one that no number of JSON's readers is.
+    """
+    if isinstance(value, float):
+        return int(value) if value.is_integer() else value
+    if not isinstance(value, Decimal):
+        return value
+    whole = value.is_finite() and value == value.to_integral_value()
+    if not value.is_finite() or (not whole and Decimal(repr(float(value))) != value):
+        raise ValueError(f"{value} has more digits than a number of JSON keeps: round it, or send a smaller unit")
+    return int(value) if whole else float(value)
 
 
 def _instant(created: float) -> datetime:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from datetime import UTC, datetime
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -69,6 +70,19 @@ def test_whole_numbers_with_a_point_are_counts() -> None:
     assert isinstance(event["data"]["input_tokens"], int)
     spoken = data_of({"text": "hello", "usage": {"type": "duration", "seconds": 9.0}}, model="whisper-1")
     assert isinstance(spoken["audio_seconds"], int)
+
+
+@pytest.mark.parametrize(("cost", "sent"), [("141.500000", b"141.5"), ("2.000000", b"2"), ("0.000002", b"2e-06")])
+def test_a_cost_in_millionths_is_sent_as_the_guide_makes_it(cost: str, sent: bytes) -> None:
+    """A Decimal: sending it ended with a TypeError."""
+    event = usage_event(account="a", source="s", model="m", cost_microdollars=Decimal(cost))
+    assert b'"cost_microdollars":' + sent + b"}" in encoded([event])[0]
+
+
+@pytest.mark.parametrize("cost", ["12345678901.123456789", "NaN", "Infinity"])
+def test_a_decimal_that_json_would_change_is_refused(cost: str) -> None:
+    with pytest.raises(ValueError, match="more digits than a number of JSON keeps"):
+        usage_event(account="a", source="s", model="m", cost_microdollars=Decimal(cost))
 
 
 @pytest.mark.parametrize(
