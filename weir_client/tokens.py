@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-CACHED = ("prompt_cache_hit_tokens", "cached_tokens", "cache_read_input_tokens")
+CACHED = ("prompt_cache_hit_tokens", "cached_tokens", "cache_read_input_tokens", "num_cached_tokens")
 """What was read from the cache, where a compatible API does not report it as OpenAI does."""
 CACHE_WRITE_1H, CACHE_WRITE_12H = "cache_write_1h_tokens", "cache_write_12h_tokens"
 """Parts of what was written to the cache: what stays for longer costs more."""
@@ -29,10 +29,10 @@ def openai_tokens(usage: Mapping[str, Any], *, has_no_output: bool = False, is_g
     `has_no_output`: of embeddings or a reranking. `is_gemini`: the total of all tokens has thoughts, unless there are
     details of the output.
     """
-    read, written = (_details(usage, *names) for names in (PROMPT, COMPLETION))
+    read, written = _details_of_input(usage), _details(usage, *COMPLETION)
     # DeepSeek, Moonshot and LiteLLM count these beside the details. Anthropic's own input does not include them.
     named = usage if "prompt_tokens" in usage else {}
-    of_writes = read.get("cache_creation_token_details") or {}
+    of_writes = read.get("cache_creation_token_details") or read.get("cache_creation") or {}
     of_retention = read.get("cache_write_tokens_details") or {}
     taken = _counted(usage, *PROMPT)
     if has_no_output:
@@ -56,8 +56,11 @@ def openai_tokens(usage: Mapping[str, Any], *, has_no_output: bool = False, is_g
             (usage.get("server_side_tool_usage_details") or {}).get("web_search_calls"),
             read.get("web_search_requests"),
             usage.get("num_search_queries"),
+            ((usage.get("x_tools") or {}).get("web_search") or {}).get("count"),
+            ((usage.get("plugins") or {}).get("search") or {}).get("count"),
         ),
-        AUDIO_SECONDS: first(usage.get("seconds"), usage.get("prompt_audio_seconds")),
+        # Mistral writes {} where there is no audio.
+        AUDIO_SECONDS: first(usage.get("seconds"), usage.get("prompt_audio_seconds") or None),
         CITATIONS: usage.get("citation_tokens"),
     }
     if has_no_output and usage and tokens["output_tokens"] is None:
@@ -148,6 +151,14 @@ def _details(usage: Mapping[str, Any], *sides: str) -> Mapping[str, Any]:
     sides = tuple(sorted(sides, key=lambda side: not usage.get(f"{side}_tokens")))
     names = [f"{side}_{tokens}_details" for side in sides for tokens in ("tokens", "token")]
     return next((usage[name] for name in names if usage.get(name)), {})
+
+
+def _details_of_input(usage: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Qwen's responses have what the cache took, and at times what it gave, in a list of their own."""
+    found = _details(usage, *PROMPT)
+    listed = (part.get("prompt_tokens_details") for part in usage.get("x_details") or ())
+    more = next((details for details in listed if details), {})
+    return {**more, **{name: count for name, count in found.items() if count or name not in more}}
 
 
 def _disjoint(tokens: Tokens, cached: Mapping[str, Any]) -> Tokens:

@@ -198,10 +198,14 @@ def _event(
 
 
 def _usage(given: Mapping[str, Any], billed: Mapping[str, Any]) -> Mapping[str, Any]:
-    """What it counts. The last chunk of Groq has it in `x_groq`, and LiteLLM's reranking in what is `billed`."""
-    found = given.get("usage") or (given.get("x_groq") or {}).get("usage")
+    """What it counts. The last chunk of Groq has it in `x_groq`, and that of Moonshot in its only choice; LiteLLM's
+    reranking has it in what is `billed`.
+    """
+    of_choices = [answer["usage"] for answer in given.get("choices") or () if answer.get("usage")]
+    of_choice = of_choices[0] if len(of_choices) == 1 else None
     total = billed.get("total_tokens")
-    return found or ({} if total is None else {"total_tokens": total})
+    of_total = {} if total is None else {"total_tokens": total}
+    return given.get("usage") or (given.get("x_groq") or {}).get("usage") or of_choice or of_total
 
 
 def _has_failed(given: Mapping[str, Any]) -> bool:

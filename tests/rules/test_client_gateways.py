@@ -155,6 +155,43 @@ def test_the_last_chunk_of_groq_has_its_usage_in_a_member_of_groqs_own() -> None
     assert openai_usage({**chunk, "model": "m", "choices": [], "usage": usage}, account="a", source="s") == found
 
 
+def test_the_last_chunk_of_moonshot_has_its_usage_in_its_choice() -> None:
+    usage = {"prompt_tokens": 39, "completion_tokens": 211, "total_tokens": 250, "cached_tokens": 7}
+    chunk: dict[str, Any] = {"id": "chatcmpl-67c96964971a7a505b6ff17a", "object": "chat.completion.chunk"}
+    chunk |= {"model": "moonshot-v1-8k"}
+    choice = {"index": 0, "delta": {}, "finish_reason": "stop", "usage": usage}
+    data = data_of({**chunk, "choices": [choice]})
+    assert (*input_of(data)[:2], data["output_tokens"], data["status"]) == (39, 7, 211, "completed")
+    # Of several answers nobody knows whether each counts the prompt.
+    with pytest.raises(ValueError, match="has no usage yet"):
+        data_of({**chunk, "choices": [choice, {**choice, "index": 1}]})
+
+
+def test_what_qwens_responses_say_of_the_cache_in_their_own_list_is_read() -> None:
+    """What was written to the cache was billed as other input, which costs less."""
+    details = {"cache_creation": {"ephemeral_5m_input_tokens": 213}, "cache_creation_input_tokens": 213}
+    usage: dict[str, Any] = {"input_tokens": 1_524, "output_tokens": 1_534, "total_tokens": 3_058}
+    usage |= {"input_tokens_details": {"cached_tokens": 1_305}, "output_tokens_details": {"reasoning_tokens": 1_187}}
+    usage |= {"x_details": [{"x_billing_type": "response_api", "prompt_tokens_details": details}]}
+    assert input_of(data_of({"id": "resp_x", "usage": usage})) == (1_524, 1_305, 213, None, None)
+    unsaid = {**usage, "input_tokens_details": {"cached_tokens": 0}}
+    unsaid["x_details"] = [{"prompt_tokens_details": {**details, "cached_tokens": 1_305}}]
+    assert input_of(data_of({"id": "resp_x", "usage": unsaid}))[1:3] == (1_305, 213)
+    of_an_hour = {"cache_creation": {"ephemeral_1h_input_tokens": 213}, "cache_creation_input_tokens": 213}
+    chat = {"prompt_tokens": 1_524, "completion_tokens": 1, "prompt_tokens_details": of_an_hour}
+    assert data_of({"id": "x", "usage": chat})["cache_write_1h_tokens"] == 213
+    for more in ({"x_tools": {"web_search": {"count": 2}}}, {"plugins": {"search": {"count": 2}}}):
+        assert data_of({"id": "x", "usage": {**usage, **more}})["web_search_requests"] == 2
+
+
+def test_no_audio_of_mistrals_is_no_seconds() -> None:
+    """An empty object, with which a contract that reads `audio_seconds` made each chat a dead letter."""
+    usage = {"prompt_tokens": 24, "completion_tokens": 27, "total_tokens": 51, "prompt_audio_seconds": {}}
+    assert "audio_seconds" not in data_of({"id": "cf79f7daaee244b1a0ae5c7b1444424a", "usage": usage})
+    cached = data_of({"id": "x", "usage": {**usage, "num_cached_tokens": 16}})
+    assert (cached["input_tokens"], cached["cached_tokens"]) == (24, 16)
+
+
 @pytest.mark.parametrize(
     "chunk",
     [
