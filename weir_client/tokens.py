@@ -128,6 +128,23 @@ def gemini_tokens(usage: Mapping[str, Any], *, bills_tool_input: bool = True) ->
     return _disjoint(tokens, {f"{modality}_tokens": _of_modality(cached, modality) for modality in MODALITIES})
 
 
+def metadata_of_interaction(usage: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The usage of an interaction of Gemini's, by the names of `generateContent`'s usage metadata."""
+    totals = {"prompt": "input", "cached_content": "cached", "candidates": "output", "thoughts": "thought"}
+    lists = {"prompt": "input", "cache": "cached", "candidates": "output", "tool_use_prompt": "tool_use"}
+    return {
+        **{f"{name}_token_count": usage.get(f"total_{of}_tokens") for name, of in totals.items()},
+        "tool_use_prompt_token_count": usage.get("total_tool_use_tokens"),
+        **{
+            f"{name}_tokens_details": [
+                {"modality": part.get("modality"), "token_count": part.get("tokens")}
+                for part in usage.get(f"{of}_tokens_by_modality") or ()
+            ]
+            for name, of in lists.items()
+        },
+    }
+
+
 def snake(document: Any) -> Any:
     """A JSON document with its names as Python's: `promptTokenCount` is `prompt_token_count`."""
     if isinstance(document, Mapping):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from decimal import Decimal
 from hashlib import sha256
@@ -17,23 +17,19 @@ from typing import Any, Protocol
 from uuid import uuid4
 
 from weir_client.encoding import rfc3339
+from weir_client.streams import CHUNKS, is_open, is_streamed
 from weir_client.tokens import (
     WEB_SEARCHES,
     anthropic_tokens,
     first,
     gemini_searches,
     gemini_tokens,
+    metadata_of_interaction,
     openai_tokens,
     snake,
 )
 
 TYPE = "ai.inference.usage.v1"
-CHUNKS = ("chat.completion.chunk", "text_completion.chunk", "")
-"""Parts of a stream. Azure has chunks without name and id that say what its content filter found."""
-STREAMED = (*CHUNKS, "text_completion")
-"""What may be a part of a stream: old completions are called so, whole or in parts."""
-NOT_ENDED = (None, "", "FINISH_REASON_UNSPECIFIED")
-"""What an answer that goes on has as `finish_reason`: SGLang and others write an empty text."""
 RUNNING = ("queued", "in_progress", "validating", "finalizing", "cancelling")
 """Of OpenAI's responses and batches that are not over; a batch has 0 as its usage until it is."""
 STATUSES = {"failed": "error", "cancelled": "cancelled"}
@@ -89,7 +85,7 @@ def openai_usage(response: Any, *, account: str, source: str, time: datetime | N
     given = _plain(response)
     billed = (given.get("meta") or {}).get("billed_units") or {}
     usage = _usage(given, billed)
-    is_part = _is_streamed(given) and _is_open(given.get("choices"))
+    is_part = is_streamed(given) and is_open(given.get("choices"))
     if given.get("status") in RUNNING or (not usage and (is_part or given.get("object") in CHUNKS)):
         raise ValueError(
             f"{given.get('id')} has no usage yet: of a stream send the last chunk with usage (OpenAI reports it with "
@@ -133,13 +129,17 @@ def anthropic_usage(response: Any, *, account: str, source: str, time: datetime 
 
 
 def gemini_usage(response: Any, *, account: str, source: str, time: datetime | None = None, **data: Any) -> Event:
-    """Of a response of Gemini's `generateContent`, by its SDK or as JSON, from Google's API or Vertex.
+    """Of a response of Gemini's `generateContent`, or of an interaction that is over, by its SDK or as JSON, from
+    Google's API or Vertex.
 
     A chunk of a stream before the last (it has no `finish_reason`) is a partial report, which the last one replaces.
-    Raises ValueError for one without the id that both have, unless you give its `status`.
+    Raises ValueError for one without the id that both have, unless you give its `status`, and for an interaction that
+    is not over.
     """
     plain = _plain(response)
     given = snake(plain)
+    if given.get("status") and "usage_metadata" not in given:
+        return _interaction(given, {"account": account, "source": source, "time": time, **data})
     usage = given.get("usage_metadata") or {}
     candidates = given.get("candidates") or ()
     searches = gemini_searches(candidates)
@@ -152,10 +152,30 @@ def gemini_usage(response: Any, *, account: str, source: str, time: datetime | N
     named = {**given, "model": given.get("model_version")}
     # Vertex begins streams with chunks that have neither an answer nor what it took.
     is_over = given.get("prompt_feedback") or usage.get("candidates_token_count") is not None
-    mark, is_part = given.get("response_id"), _is_open(candidates) if candidates else not is_over
+    mark, is_part = given.get("response_id"), is_open(candidates) if candidates else not is_over
     if is_part and not mark:
         _refuse_beside_the_last(mark, data)
     return _event(named, mark, found, call, is_part=is_part)
+
+
+def _interaction(given: Mapping[str, Any], call: Mapping[str, Any]) -> Event:
+    """Of Gemini's interactions, which have other names for the same counts, and an agent in place of a model."""
+    mark, status, usage = given.get("id"), given["status"], given.get("usage") or {}
+    if status in RUNNING:
+        raise ValueError(f"{mark} has no usage yet: send the interaction that is over")
+    searches = sum(
+        tool.get("count") or 0
+        for tool in usage.get("grounding_tool_count") or ()
+        if tool.get("type") == "google_search"
+    )
+    found = {
+        "status": STATUSES.get(status, "completed"),
+        "service_tier": given.get("service_tier"),
+        **gemini_tokens(metadata_of_interaction(usage), bills_tool_input=not searches),
+        WEB_SEARCHES: searches or None,
+    }
+    named = {**given, "model": first(given.get("model"), given.get("agent"))}
+    return _event(named, mark, found, call, is_part=False)
 
 
 def litellm_callback(
@@ -247,29 +267,6 @@ def _refuse_beside_the_last(mark: str | None, said: Mapping[str, Any]) -> None:
             f"{mark!r} is no id that all parts of this stream have: send the last chunk alone, or say of one that the "
             'stream ended there (status="cancelled")'
         )
-
-
-def _is_streamed(response: Mapping[str, Any]) -> bool:
-    """Whether it may be a part of a stream. Perplexity calls each part as it calls a whole answer, with a delta."""
-    return response.get("object") in STREAMED or any("delta" in choice for choice in response.get("choices") or ())
-
-
-def _is_open(answers: Sequence[Mapping[str, Any]] | None) -> bool:
-    """Whether there are some, and none of them has ended or only fills a place."""
-    return bool(answers) and not any(
-        answer.get("finish_reason") not in NOT_ENDED or _is_placeholder(answer) for answer in answers or ()
-    )
-
-
-def _is_placeholder(choice: Mapping[str, Any]) -> bool:
-    """Whether it is the one that OpenRouter and LiteLLM's proxy have in the last chunk, where OpenAI has none.
-
-    It says nothing. vLLM may say as little in the middle of a stream, but then gives a role, an empty text or tokens.
-    """
-    delta = choice.get("delta")
-    if delta is None or choice.get("token_ids") or any(delta[name] for name in delta.keys() - {"role"}):
-        return False
-    return "native_finish_reason" in choice or (delta.get("role") is None and delta.get("content") is None)
 
 
 def _unique_id(response: Mapping[str, Any]) -> str | None:

@@ -234,6 +234,48 @@ def test_the_tier_that_gemini_answered_by_goes_with_the_event() -> None:
     assert "service_tier" not in gemini_usage(response, account="a", source="s")["data"]
 
 
+INTERACTION: dict[str, Any] = {
+    "id": "v1_ChdPU0F4YWNtTkQ",
+    "status": "completed",
+    "model": "gemini-3.5-flash",
+    "created": "2026-11-30T10:00:00Z",
+    "service_tier": "flex",
+    "usage": {
+        "total_tokens": 1_280,
+        "total_input_tokens": 1_000,
+        "input_tokens_by_modality": [{"modality": "text", "tokens": 300}, {"modality": "audio", "tokens": 700}],
+        "total_cached_tokens": 600,
+        "cached_tokens_by_modality": [{"modality": "audio", "tokens": 600}],
+        "total_output_tokens": 50,
+        "total_thought_tokens": 200,
+        "total_tool_use_tokens": 30,
+    },
+}
+
+
+def test_an_interaction_of_geminis_counts_what_its_older_response_counts() -> None:
+    """The names are those of google-genai 3.6: it was refused as a chunk without an id."""
+    found = gemini_usage(INTERACTION, account="a", source="s")
+    older = gemini_usage(VERTEX, account="a", source="s")["data"]
+    assert (found["id"], found["data"]["service_tier"]) == (INTERACTION["id"], "flex")
+    assert (input_of(found["data"]), output_of(found["data"])) == (input_of(older), output_of(older))
+    as_json = {**INTERACTION, "usage": {"totalInputTokens": 7, "totalOutputTokens": 3}}
+    assert input_of(gemini_usage(as_json, account="a", source="s")["data"])[0] == 7
+    searched = [{"type": "google_search", "count": 2}, {"type": "google_maps", "count": 1}]
+    grounded = {**INTERACTION, "usage": {**INTERACTION["usage"], "grounding_tool_count": searched}}
+    data = gemini_usage(grounded, account="a", source="s")["data"]
+    assert (data["web_search_requests"], data["input_tokens"]) == (2, 1_000)
+    agent = {**INTERACTION, "model": None, "agent": "deep-research-pro"}
+    assert gemini_usage(agent, account="a", source="s")["data"]["model"] == "deep-research-pro"
+
+
+def test_an_interaction_that_is_not_over_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"v1_Ch.* has no usage yet"):
+        gemini_usage({**INTERACTION, "status": "in_progress", "usage": None}, account="a", source="s")
+    failed = gemini_usage({**INTERACTION, "status": "failed"}, account="a", source="s")
+    assert failed["data"]["status"] == "error"
+
+
 def test_that_claude_refused_goes_with_the_event() -> None:
     """Anthropic does not charge for all refusals, but counts their input."""
     usage = {"input_tokens": 106, "output_tokens": 0}
