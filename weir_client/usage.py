@@ -183,7 +183,8 @@ def litellm_callback(
 ) -> Callable[[Mapping[str, Any], Any, datetime, datetime], None]:
     """A function for `litellm.success_callback`. `account` finds the account in LiteLLM's `kwargs` of the call.
 
-    LiteLLM may call it for each chunk of a stream: only the whole response has usage. Raises TypeError for an
+    LiteLLM may call it for each chunk of a stream: only the whole response has usage. What LiteLLM's own cache answered
+    took nothing: it has the first answer's id, or else is an event of 0 tokens with `cached`. Raises TypeError for an
     AsyncClient, whose `send` nobody would await.
     """
     if iscoroutinefunction(client.send):
@@ -195,8 +196,12 @@ def litellm_callback(
             return
         given = _plain(whole or response)
         usage_of = anthropic_usage if given.get("type") == "message" else openai_usage
-        model = given.get("model") or kwargs.get("model")
-        client.send(usage_of(given, account=account(kwargs), source=source, time=ended, model=model))
+        call = {"account": account(kwargs), "source": source, "time": ended}
+        call["model"] = given.get("model") or kwargs.get("model")
+        if kwargs.get("cache_hit") is True and not given.get("id"):
+            taken = {"input_tokens": 0, "output_tokens": 0, "cached": True}
+            given, call = {**given, "usage": None, "meta": None}, call | taken
+        client.send(usage_of(given, **call))
 
     return on_success
 
