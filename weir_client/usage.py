@@ -211,15 +211,16 @@ def _event(
 ) -> Event:
     """`found` of the response `given`, and what its sender says of the `call`, which counts where both say it.
 
-    `mark`: the response's id. A part of a stream is an event of its own, of the request that all parts are of. Where
-    nothing better comes, the stream was cut off there: it ranks below a whole answer, and below what is said to be cut
-    off.
+    `mark`: the response's id, where its sender gives it none. A part of a stream is an event of its own, of the request
+    that all parts are of. Where nothing better comes, the stream was cut off there: it ranks below a whole answer, and
+    below what is said to be cut off.
     """
-    fields = {**found, "response_id": mark}
+    mark, fields = first(call.get("response_id"), mark), dict(found)
+    names = {"response_id": mark, "model": call.get("model") or given["model"]}
     if is_part and mark is not None:
-        of_part = {"status": "cancelled", "usage_source": "partial", "request_id": mark}
-        fields |= {**of_part, "response_id": _with_digest(mark, given)}
-    return usage_event(**{**fields, **call, "model": call.get("model") or given["model"]})
+        fields |= {"status": "cancelled", "usage_source": "partial", "request_id": mark}
+        names["response_id"] = _with_digest(mark, given)
+    return usage_event(**{**fields, **call, **names})
 
 
 def _usage(given: Mapping[str, Any], billed: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -267,10 +268,10 @@ def _instant(created: float) -> datetime:
 
 def _refuse_beside_the_last(mark: str | None, said: Mapping[str, Any]) -> None:
     """Raises ValueError of a part that would be billed beside the last one, unless its sender says what it is."""
-    if not {"status", "usage_source"} & said.keys():
+    if not {"status", "usage_source", "response_id"} & said.keys():
         raise ValueError(
             f"{mark!r} is no id that all parts of this stream have: send the last chunk alone, or say of one that the "
-            'stream ended there (status="cancelled")'
+            'stream ended there (status="cancelled"), or give all of them one response_id'
         )
 
 

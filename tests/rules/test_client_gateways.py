@@ -128,6 +128,20 @@ def test_responses_that_all_have_one_name_are_calls_of_their_own(name: str) -> N
     assert second["id"].startswith(f"{name}-")
 
 
+def test_an_id_that_its_sender_gives_a_stream_is_that_of_the_whole_and_of_no_part() -> None:
+    """TGI's chunks have an empty id. The part took the id that it was given, and the whole was a conflict."""
+    chunk: dict[str, Any] = {"id": "", "object": "chat.completion.chunk", "model": "m"}
+    chunk |= {"choices": [{"delta": {"content": "a"}, "finish_reason": None}]}
+    usage = {"prompt_tokens": 10, "completion_tokens": 2}
+    part, whole = (
+        openai_usage({**chunk, **more, "usage": usage}, account="a", source="s", response_id="call-7")
+        for more in ({}, {"choices": []})
+    )
+    assert (whole["id"], part["id"].startswith("call-7-")) == ("call-7", True)
+    assert part["data"]["request_id"] == whole["data"]["request_id"] == "call-7"
+    assert part["data"]["usage_source"] == "partial"
+
+
 @pytest.mark.parametrize(
     "failed",
     [
