@@ -43,14 +43,22 @@ QUANTITIES = {
     for column, names in {
         "input_tokens": ("input_tokens", "prompt_tokens"),
         "output_tokens": ("output_tokens", "completion_tokens"),
-        "cached_tokens": ("cache_read.input_tokens", "cache_read_input_tokens", "details.cache_read_tokens"),
+        "cached_tokens": (
+            *("cache_read.input_tokens", "cache_read_input_tokens", "details.cache_read_tokens"),
+            *("input_tokens.cached", "cached_tokens", "prompt_tokens_details.cached_tokens"),
+            "input_tokens_details.cached_tokens",
+        ),
         "cache_write_tokens": (
             *("cache_write.input_tokens", "cache_creation.input_tokens"),
             *("cache_write_input_tokens", "cache_creation_input_tokens", "details.cache_write_tokens"),
+            "input_tokens.cache_write",
         ),
         "audio_input_tokens": ("audio.input_tokens", "details.input_audio_tokens"),
         "image_input_tokens": ("image.input_tokens",),
-        "reasoning_tokens": ("reasoning.output_tokens", "reasoning_tokens"),
+        "reasoning_tokens": (
+            *("reasoning.output_tokens", "reasoning_tokens", "output_tokens.reasoning"),
+            *("completion_tokens_details.reasoning_tokens", "output_tokens_details.reasoning_tokens"),
+        ),
         "audio_output_tokens": ("audio.output_tokens", "details.output_audio_tokens"),
         "image_output_tokens": ("image.output_tokens",),
     }.items()

@@ -185,6 +185,26 @@ def test_thoughts_of_googles_adk_are_output_where_it_counts_them_beside() -> Non
     assert today.items() >= {"output_tokens": 52, "reasoning_tokens": 46}.items()
 
 
+def test_parts_are_read_under_the_names_of_openrouters_broadcast_and_of_sentry() -> None:
+    """OpenRouter sends them as spans of operation `chat`; only its names of the sums are OpenTelemetry's."""
+    found = data(
+        CALL
+        | {
+            "gen_ai.usage.input_tokens.cached": 700,
+            "gen_ai.usage.input_tokens.cache_write": 50,
+            "gen_ai.usage.output_tokens.reasoning": 40,
+        }
+    )
+    assert found.items() >= {"cached_tokens": 700, "cache_write_tokens": 50, "reasoning_tokens": 40}.items()
+    rig = data(CALL | {"gen_ai.usage.cached_tokens": 700})
+    assert rig["cached_tokens"] == 700
+    nested = CALL | {
+        "gen_ai.usage.prompt_tokens_details.cached_tokens": 700,
+        "gen_ai.usage.completion_tokens_details.reasoning_tokens": 40,
+    }
+    assert data(nested).items() >= {"cached_tokens": 700, "reasoning_tokens": 40}.items()
+
+
 def test_audio_of_pydantic_ai_is_audio_and_what_of_it_was_cached_is_cached() -> None:
     """As its releases name it: `RequestUsage.opentelemetry_attributes`."""
     found = data(
