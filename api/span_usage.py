@@ -45,27 +45,36 @@ QUANTITIES = {
         "output_tokens": ("output_tokens", "completion_tokens"),
         "cached_tokens": (
             *("cache_read.input_tokens", "cache_read_input_tokens", "details.cache_read_tokens"),
-            *("input_tokens.cached", "cached_tokens", "prompt_tokens_details.cached_tokens"),
-            "input_tokens_details.cached_tokens",
+            *("cache_read_tokens", "cached_input_tokens", "input_tokens.cached", "cached_tokens"),
+            *("prompt_tokens_details.cached_tokens", "input_tokens_details.cached_tokens"),
         ),
         "cache_write_tokens": (
             *("cache_write.input_tokens", "cache_creation.input_tokens"),
             *("cache_write_input_tokens", "cache_creation_input_tokens", "details.cache_write_tokens"),
-            "input_tokens.cache_write",
+            *("cache_write_tokens", "input_tokens.cache_write"),
         ),
-        "audio_input_tokens": ("audio.input_tokens", "details.input_audio_tokens"),
+        "audio_input_tokens": (
+            *("audio.input_tokens", "details.input_audio_tokens"),
+            *("input_audio_tokens", "audio_input_tokens"),
+        ),
         "image_input_tokens": ("image.input_tokens",),
         "reasoning_tokens": (
             *("reasoning.output_tokens", "reasoning_tokens", "output_tokens.reasoning"),
             *("completion_tokens_details.reasoning_tokens", "output_tokens_details.reasoning_tokens"),
         ),
-        "audio_output_tokens": ("audio.output_tokens", "details.output_audio_tokens"),
+        "audio_output_tokens": (
+            *("audio.output_tokens", "details.output_audio_tokens"),
+            *("output_audio_tokens", "audio_output_tokens"),
+        ),
         "image_output_tokens": ("image.output_tokens",),
     }.items()
 }
 """Column → the attributes that report it, the current name first."""
 CACHED = {
-    "audio_input_tokens": (_USAGE + "audio.cache_read.input_tokens", _USAGE + "details.cache_audio_read_tokens"),
+    "audio_input_tokens": (
+        *(_USAGE + "audio.cache_read.input_tokens", _USAGE + "details.cache_audio_read_tokens"),
+        _USAGE + "cache_audio_read_tokens",
+    ),
     "image_input_tokens": (_USAGE + "image.cache_read.input_tokens",),
 }
 """What of a column is counted as cached, too: parts of one whole share no token."""

@@ -185,8 +185,8 @@ def test_thoughts_of_googles_adk_are_output_where_it_counts_them_beside() -> Non
     assert today.items() >= {"output_tokens": 52, "reasoning_tokens": 46}.items()
 
 
-def test_parts_are_read_under_the_names_of_openrouters_broadcast_and_of_sentry() -> None:
-    """OpenRouter sends them as spans of operation `chat`; only its names of the sums are OpenTelemetry's."""
+def test_parts_are_read_under_the_names_of_openrouter_sentry_rig_mastra_and_pydantics_gateway() -> None:
+    """As their code has them in spans of operation `chat`; only their names of the sums are OpenTelemetry's."""
     found = data(
         CALL
         | {
@@ -196,8 +196,21 @@ def test_parts_are_read_under_the_names_of_openrouters_broadcast_and_of_sentry()
         }
     )
     assert found.items() >= {"cached_tokens": 700, "cache_write_tokens": 50, "reasoning_tokens": 40}.items()
-    rig = data(CALL | {"gen_ai.usage.cached_tokens": 700})
-    assert rig["cached_tokens"] == 700
+    # rig, and Mastra before it had the current name.
+    for name in ("gen_ai.usage.cached_tokens", "gen_ai.usage.cached_input_tokens"):
+        assert data(CALL | {name: 700})["cached_tokens"] == 700
+    gateway = data(
+        CALL
+        | {
+            "gen_ai.usage.cache_read_tokens": 700,
+            "gen_ai.usage.cache_write_tokens": 50,
+            "gen_ai.usage.input_audio_tokens": 300,
+            "gen_ai.usage.cache_audio_read_tokens": 100,
+            "gen_ai.usage.output_audio_tokens": 20,
+        }
+    )
+    expected = {"cached_tokens": 700, "cache_write_tokens": 50, "audio_input_tokens": 200, "audio_output_tokens": 20}
+    assert gateway.items() >= expected.items()
     nested = CALL | {
         "gen_ai.usage.prompt_tokens_details.cached_tokens": 700,
         "gen_ai.usage.completion_tokens_details.reasoning_tokens": 40,
