@@ -80,6 +80,18 @@ CACHED = {
 """What of a column is counted as cached, too: parts of one whole share no token."""
 THOUGHTS = _USAGE + "experimental.reasoning_tokens"
 """What Google's ADK before 2.3 has beside the output tokens, which are Gemini's candidates alone."""
+RUN_TYPE = "langsmith.span.kind"
+CALLS = frozenset(("llm", "embedding"))
+"""LangSmith calls a prompt's template `chat`, too, and a search in documents `embeddings`: its own word tells."""
+DETAILS = {
+    "cached_tokens": ("input_token_details", "cache_read"),
+    "cache_write_tokens": ("input_token_details", "cache_creation"),
+    "audio_input_tokens": ("input_token_details", "audio"),
+    "reasoning_tokens": ("output_token_details", "reasoning"),
+    "audio_output_tokens": ("output_token_details", "audio"),
+}
+"""Column → LangSmith's attribute, a text of JSON or of Python, and the member of it that reports the column. The
+member's name begins with OpenAI's tier where that is priority or flex."""
 ERROR_TYPE = "error.type"
 NO_NAME = re.compile(r"(?:[A-Za-z]+[-_.])*[A-Za-z]?[0-9]{1,13}|[A-Za-z]{1,12}")
 """A response's id that others soon have, too: Ollama and servers like it number theirs at random below 999, and others
@@ -123,6 +135,8 @@ def usage_of(spans: Iterable[SpanRecord], account_attribute: str) -> SpanUsage:
         operation = span.attributes.get(OPERATION)
         if span.problem is not None:
             found.spans.append(UsageSpan(span.id, problem=span.problem))
+        elif span.attributes.get(RUN_TYPE, "llm") not in CALLS:
+            continue
         elif operation in OPERATIONS:
             found.spans.append(_usage_span(span, account_attribute))
         elif operation not in SUMMARIES and any(name in span.attributes for name in _NAMES):
@@ -149,6 +163,9 @@ def _event(span: SpanRecord, account_attribute: str) -> dict[str, Any]:
     account = _text(attributes, (account_attribute,)) or _text(span.resource, (account_attribute,))
     texts = {column: _text(attributes, names) for column, names in TEXTS.items()}
     quantities = {column: _quantity(attributes, names) for column, names in QUANTITIES.items()}
+    for column, (details, member) in DETAILS.items():
+        if quantities[column] is None:
+            quantities[column] = _detail(attributes.get(_USAGE + details), member)
     for column, names in CACHED.items():
         whole, part = quantities[column], _quantity(attributes, names)
         if type(whole) is int and type(part) is int:
@@ -198,6 +215,13 @@ def _quantity(attributes: Attributes, names: tuple[str, ...]) -> Attribute | Non
     if isinstance(found, str) and _INTEGER.fullmatch(found):
         return int(found)
     return int(found) if isinstance(found, float) and found.is_integer() else found
+
+
+def _detail(details: Attribute | None, member: str) -> int | None:
+    if not isinstance(details, str):
+        return None
+    found = re.search(rf"""['"](?:priority_|flex_)?{member}['"]: ?([0-9]{{1,18}})""", details)
+    return None if found is None else int(found[1])
 
 
 def _first(attributes: Attributes, names: tuple[str, ...]) -> Attribute | None:

@@ -218,6 +218,38 @@ def test_parts_are_read_under_the_names_of_openrouter_sentry_rig_mastra_and_pyda
     assert data(nested).items() >= {"cached_tokens": 700, "reasoning_tokens": 40}.items()
 
 
+@pytest.mark.parametrize(
+    ("kind", "operation"),
+    [("prompt", "chat"), ("retriever", "embeddings"), ("chain", "chain"), ("tool", "execute_tool")],
+)
+def test_langsmiths_spans_of_what_calls_no_model_are_no_requests(kind: str, operation: str) -> None:
+    """`prompt | model` is one call, of which LangSmith's exporter calls both parts `chat`."""
+    template: dict[str, Attribute] = {"langsmith.span.kind": kind, "gen_ai.operation.name": operation}
+    of_chain: dict[str, Attribute] = {"gen_ai.usage.input_tokens": 9, "gen_ai.usage.output_tokens": 3}
+    for written in (template, template | of_chain):
+        found = usage(PROTOBUF, request(span(written | {"weir.account": "acme"})).SerializeToString())
+        assert (found.spans, found.unknown) == ([], {})
+    assert data(CALL | {"langsmith.span.kind": "llm"})["input_tokens"] == 1200
+
+
+def test_parts_that_langsmith_has_as_a_text_are_read() -> None:
+    """Python's exporter writes `str(details)`, that of JavaScript JSON."""
+    python: dict[str, Attribute] = {
+        "gen_ai.usage.input_token_details": "{'audio': 10, 'cache_read': 700}",
+        "gen_ai.usage.output_token_details": "{'audio': 5, 'reasoning': 40}",
+    }
+    expected = {"cached_tokens": 700, "audio_input_tokens": 10, "reasoning_tokens": 40, "audio_output_tokens": 5}
+    assert data(CALL | python).items() >= expected.items()
+    script: dict[str, Attribute] = {
+        "gen_ai.usage.input_token_details": '{"flex_cache_read":700,"flex":500,"cache_creation":20}'
+    }
+    assert data(CALL | script).items() >= {"cached_tokens": 700, "cache_write_tokens": 20}.items()
+    # A name of its own comes first.
+    assert data(CALL | python | {"gen_ai.usage.cache_read.input_tokens": 600})["cached_tokens"] == 600
+    for nothing in ("", "{}", "{'cache_read': None}", "{'cache_read': -1}"):
+        assert "cached_tokens" not in data(CALL | {"gen_ai.usage.input_token_details": nothing})
+
+
 def test_audio_of_pydantic_ai_is_audio_and_what_of_it_was_cached_is_cached() -> None:
     """As its releases name it: `RequestUsage.opentelemetry_attributes`."""
     found = data(
