@@ -18,6 +18,20 @@ def is_streamed(response: Mapping[str, Any]) -> bool:
     return response.get("object") in STREAMED or any("delta" in choice for choice in response.get("choices") or ())
 
 
+def response_of(given: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What an event of OpenAI's responses or of realtime, such as `response.completed`, has of its response."""
+    within = given.get("response")
+    return within if isinstance(within, Mapping) and str(given.get("type")).startswith("response.") else given
+
+
+def is_of_a_stream(given: Mapping[str, Any]) -> bool:
+    """Whether it is a chunk, another event of a stream (images, speech, text), or a line of a batch's output.
+
+    What is a response of its own has no `type`, and none of these without usage has any elsewhere.
+    """
+    return given.get("object") in CHUNKS or isinstance(given.get("type"), str) or "custom_id" in given
+
+
 def is_open(answers: Sequence[Mapping[str, Any]] | None) -> bool:
     """Whether there are some, and none of them has ended or only fills a place."""
     return bool(answers) and not any(

@@ -17,7 +17,7 @@ from typing import Any, Protocol
 from uuid import uuid4
 
 from weir_client.encoding import rfc3339
-from weir_client.streams import CHUNKS, is_open, is_streamed
+from weir_client.streams import is_of_a_stream, is_open, is_streamed, response_of
 from weir_client.tokens import (
     WEB_SEARCHES,
     anthropic_tokens,
@@ -82,14 +82,15 @@ def openai_usage(response: Any, *, account: str, source: str, time: datetime | N
     replaces; it raises ValueError, too, where the stream has no id but a small number or one word, unless you give its
     `status`.
     """
-    given = _plain(response)
+    given = response_of(_plain(response))
     billed = (given.get("meta") or {}).get("billed_units") or {}
     usage = _usage(given, billed)
     is_part = is_streamed(given) and is_open(given.get("choices"))
-    if given.get("status") in RUNNING or (not usage and (is_part or given.get("object") in CHUNKS)):
+    if given.get("status") in RUNNING or (not usage and (is_part or is_of_a_stream(given))):
         raise ValueError(
             f"{given.get('id')} has no usage yet: of a stream send the last chunk with usage (OpenAI reports it with "
-            'stream_options={"include_usage": True}), and of a background response or a batch the one that is over'
+            'stream_options={"include_usage": True}), of a background response or a batch the one that is over, and of'
+            " a line of a batch's output the body"
         )
     created = given.get("created") or given.get("created_at")
     is_gemini = "gemini" in str(data.get("model") or given.get("model")).lower()

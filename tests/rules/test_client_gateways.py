@@ -349,3 +349,45 @@ def test_embeddings_that_litellms_own_cache_answered_took_nothing() -> None:
     chat = {"id": "chatcmpl-7c", "model": "m", "usage": {"prompt_tokens": 8, "completion_tokens": 1}}
     callback({"cache_hit": True}, chat, ended, ended)
     assert (sent[-1]["id"], sent[-1]["data"]["input_tokens"]) == ("chatcmpl-7c", 8)
+
+
+def test_an_event_of_a_stream_that_has_the_response_is_billed_as_the_response() -> None:
+    """With `model` given it was a request without usage, and the one that had it was on no bill."""
+    counts = {"input_tokens": 139, "output_tokens": 438, "total_tokens": 577}
+    response = {"id": "resp_68a1c", "object": "response", "status": "completed", "model": "gpt-5.6", "usage": counts}
+    completed = {"type": "response.completed", "sequence_number": 9, "response": response}
+    for data in (data_of(completed), data_of(completed, model="gpt-5.6")):
+        assert (data["request_id"], data["input_tokens"], data["output_tokens"]) == ("resp_68a1c", 139, 438)
+    done = {"type": "response.done", "response": {"id": "resp_9f2", "object": "realtime.response", "usage": counts}}
+    assert data_of(done, model="gpt-realtime")["input_tokens"] == 139
+    cut = {**completed, "type": "response.incomplete", "response": {**response, "status": "incomplete"}}
+    assert data_of(cut)["output_tokens"] == 438
+    started = {
+        **completed,
+        "type": "response.created",
+        "response": {**response, "status": "in_progress", "usage": None},
+    }
+    with pytest.raises(ValueError, match="resp_68a1c has no usage yet"):
+        data_of(started, model="gpt-5.6")
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        {"type": "response.output_text.delta", "delta": "Hi", "item_id": "msg_1"},
+        {"type": "image_generation.partial_image", "partial_image_index": 0, "b64_json": ""},
+        {"type": "speech.audio.delta", "audio": ""},
+        {"type": "transcript.text.delta", "delta": "Hi"},
+        {"id": "batch_req_1", "custom_id": "c", "response": {"status_code": 200, "body": {"id": "chatcmpl-1"}}},
+    ],
+)
+def test_parts_of_streams_of_images_speech_and_text_are_refused(part: dict[str, Any]) -> None:
+    """They name no model, so one is given: each was a completed request with an id of its own."""
+    with pytest.raises(ValueError, match="has no usage yet"):
+        data_of(part, model="gpt-image-1")
+
+
+def test_the_last_event_of_images_speech_and_text_has_the_usage() -> None:
+    counts = {"input_tokens": 50, "output_tokens": 60, "input_tokens_details": {"text_tokens": 10, "image_tokens": 40}}
+    data = data_of({"type": "image_generation.completed", "b64_json": "", "usage": counts}, model="gpt-image-1")
+    assert (data["input_tokens"], data["image_input_tokens"]) == (50, 40)
