@@ -36,6 +36,8 @@ STATUSES = {"failed": "error", "cancelled": "cancelled"}
 """Of those; any other that is over has completed."""
 FAILED = "error"
 """The `finish_reason` of an answer that failed, as OpenRouter and Mistral write it."""
+BILLED = ("input_tokens", "output_tokens", "total_tokens")
+"""What Cohere bills; beside it are `tokens`, which also count what Cohere adds to the prompt."""
 GEMINI_TIER = "x-gemini-service-tier"
 """The header that says by which tier Gemini answered. Google's SDK has headers with the response."""
 Event = dict[str, Any]
@@ -83,7 +85,8 @@ def openai_usage(response: Any, *, account: str, source: str, time: datetime | N
     `status`.
     """
     given = response_of(_plain(response))
-    billed = (given.get("meta") or {}).get("billed_units") or {}
+    of_cohere = (given.get("meta") or {}, given.get("usage") or {})
+    billed = next((found["billed_units"] for found in of_cohere if found.get("billed_units")), {})
     usage = _usage(given, billed)
     is_part = is_streamed(given) and is_open(given.get("choices"))
     if given.get("status") in RUNNING or (not usage and (is_part or is_of_a_stream(given))):
@@ -94,7 +97,7 @@ def openai_usage(response: Any, *, account: str, source: str, time: datetime | N
         )
     created = given.get("created") or given.get("created_at")
     is_gemini = "gemini" in str(data.get("model") or given.get("model")).lower()
-    has_no_output = given.get("object") == "list" or "results" in given
+    has_no_output = given.get("object") == "list" or "results" in given or "embeddings" in given
     tokens = openai_tokens(usage, has_no_output=has_no_output, is_gemini=is_gemini)
     searches = ((given.get("tool_usage") or {}).get("web_search") or {}).get("num_requests")
     found = {
@@ -225,14 +228,14 @@ def _event(
 
 
 def _usage(given: Mapping[str, Any], billed: Mapping[str, Any]) -> Mapping[str, Any]:
-    """What it counts. The last chunk of Groq has it in `x_groq`, and that of Moonshot in its only choice; LiteLLM's
-    reranking has it in what is `billed`.
+    """What it counts. The last chunk of Groq has it in `x_groq`, and that of Moonshot in its only choice; Cohere's
+    own API and LiteLLM's reranking have it in what is `billed`.
     """
     of_choices = [answer["usage"] for answer in given.get("choices") or () if answer.get("usage")]
     of_choice = of_choices[0] if len(of_choices) == 1 else None
-    total = billed.get("total_tokens")
-    of_total = {} if total is None else {"total_tokens": total}
-    return given.get("usage") or (given.get("x_groq") or {}).get("usage") or of_choice or of_total
+    counts = {name: billed[name] for name in BILLED if billed.get(name) is not None}
+    usage = given.get("usage") or (given.get("x_groq") or {}).get("usage") or of_choice or counts
+    return counts if "billed_units" in usage else usage
 
 
 def _has_failed(given: Mapping[str, Any]) -> bool:

@@ -391,3 +391,18 @@ def test_the_last_event_of_images_speech_and_text_has_the_usage() -> None:
     counts = {"input_tokens": 50, "output_tokens": 60, "input_tokens_details": {"text_tokens": 10, "image_tokens": 40}}
     data = data_of({"type": "image_generation.completed", "b64_json": "", "usage": counts}, model="gpt-image-1")
     assert (data["input_tokens"], data["image_input_tokens"]) == (50, 40)
+
+
+def test_of_coheres_own_api_what_it_bills_is_input_and_output() -> None:
+    """With `model` given it was a request without usage, as the counts are within `billed_units`."""
+    usage = {"billed_units": {"input_tokens": 5.0, "output_tokens": 418.0}, "tokens": {"input_tokens": 71.0}}
+    chat = {"id": "c14c80c3-18eb-4519-9460-6c92edd8cfb4", "finish_reason": "COMPLETE", "message": {}, "usage": usage}
+    data = data_of(chat, model="command-a")
+    assert (data["input_tokens"], data["output_tokens"]) == (5, 418)
+    embedded = {
+        "id": "da6e531f-54c5",
+        "embeddings": {},
+        "meta": {"billed_units": {"input_tokens": 2.0, "images": None}},
+    }
+    data = data_of(embedded, model="embed-v4.0")
+    assert (data["input_tokens"], data["output_tokens"]) == (2, 0)
