@@ -38,6 +38,14 @@ BATCH: dict[str, Any] = {
 """As LiteLLM's proxy has it: the counts of chat completions are 0."""
 
 
+COHERE: dict[str, Any] = {
+    "id": "c14c80c3-18eb-4519-9460-6c92edd8cfb4",
+    "finish_reason": "COMPLETE",
+    "message": {},
+    "usage": {"billed_units": {"input_tokens": 5.0, "output_tokens": 418.0}, "tokens": {"input_tokens": 71.0}},
+}
+
+
 def test_a_batch_is_billed_by_the_counts_that_its_gateway_fills() -> None:
     """300,000 tokens were billed as 0."""
     data = data_of(BATCH, operation="batch")
@@ -395,9 +403,7 @@ def test_the_last_event_of_images_speech_and_text_has_the_usage() -> None:
 
 def test_of_coheres_own_api_what_it_bills_is_input_and_output() -> None:
     """With `model` given it was a request without usage, as the counts are within `billed_units`."""
-    usage = {"billed_units": {"input_tokens": 5.0, "output_tokens": 418.0}, "tokens": {"input_tokens": 71.0}}
-    chat = {"id": "c14c80c3-18eb-4519-9460-6c92edd8cfb4", "finish_reason": "COMPLETE", "message": {}, "usage": usage}
-    data = data_of(chat, model="command-a")
+    data = data_of(COHERE, model="command-a")
     assert (data["input_tokens"], data["output_tokens"]) == (5, 418)
     embedded = {
         "id": "da6e531f-54c5",
