@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
@@ -46,7 +46,7 @@ QUANTITIES = {
         "cached_tokens": (
             *("cache_read.input_tokens", "cache_read_input_tokens", "details.cache_read_tokens"),
             *("cache_read_tokens", "cached_input_tokens", "input_tokens.cached", "cached_tokens"),
-            *("prompt_tokens_details.cached_tokens", "input_tokens_details.cached_tokens"),
+            *("prompt_tokens_details.cached_tokens", "input_tokens_details.cached_tokens", "cached_prompt_text_tokens"),
         ),
         "cache_write_tokens": (
             *("cache_write.input_tokens", "cache_creation.input_tokens"),
@@ -80,6 +80,8 @@ CACHED = {
 """What of a column is counted as cached, too: parts of one whole share no token."""
 THOUGHTS = _USAGE + "experimental.reasoning_tokens"
 """What Google's ADK before 2.3 has beside the output tokens, which are Gemini's candidates alone."""
+OF_XAI, TOTAL = _USAGE + "cached_prompt_text_tokens", _USAGE + "total_tokens"
+"""The first is in the spans of xAI's SDK alone, whose reasoning is beside its output, as the total says."""
 RUN_TYPE = "langsmith.span.kind"
 CALLS = frozenset(("llm", "embedding"))
 """LangSmith calls a prompt's template `chat`, too, and a search in documents `embeddings`: its own word tells."""
@@ -173,6 +175,10 @@ def _event(span: SpanRecord, account_attribute: str) -> dict[str, Any]:
     thoughts, written = _quantity(attributes, (THOUGHTS,)), quantities["output_tokens"]
     if type(thoughts) is int and quantities["reasoning_tokens"] is None and isinstance(written, int | None):
         quantities |= {"reasoning_tokens": thoughts, "output_tokens": (written or 0) + thoughts}
+    if OF_XAI in attributes and _has_reasoning_beside(quantities, _quantity(attributes, (TOTAL,))):
+        # As output alone: a source whose conventions have it beside would pay for it twice.
+        quantities |= {"output_tokens": _whole(quantities, "output_tokens", "reasoning_tokens")}
+        quantities["reasoning_tokens"] = None
     if quantities["output_tokens"] is None and attributes.get(OPERATION) in EMBEDDINGS:
         quantities["output_tokens"] = 0
     status = "error" if attributes.get(ERROR_TYPE, "") != "" or span.is_error else "completed"
@@ -187,6 +193,17 @@ def _event(span: SpanRecord, account_attribute: str) -> dict[str, Any]:
         "data": {column: value for column, value in data.items() if value is not None},
     }
     return {member: value for member, value in event.items() if value is not None}
+
+
+def _whole(quantities: Mapping[str, Attribute | None], *columns: str) -> int:
+    """Their sum; what is no count is none of it."""
+    values = (quantities[column] for column in columns)
+    return sum(value for value in values if isinstance(value, int))
+
+
+def _has_reasoning_beside(quantities: Mapping[str, Attribute | None], total: Attribute | None) -> bool:
+    within = _whole(quantities, "input_tokens", "output_tokens")
+    return bool(quantities["reasoning_tokens"]) and total == within + _whole(quantities, "reasoning_tokens")
 
 
 def _instant(nanos: int) -> str | None:

@@ -218,6 +218,27 @@ def test_parts_are_read_under_the_names_of_openrouter_sentry_rig_mastra_and_pyda
     assert data(nested).items() >= {"cached_tokens": 700, "reasoning_tokens": 40}.items()
 
 
+def test_reasoning_of_xais_sdk_is_output_where_its_total_has_it_beside() -> None:
+    """A span of grok-3-mini as it is shown for its SDK. It was rejected: more reasoning than output."""
+    grok: dict[str, Attribute] = {
+        "gen_ai.usage.input_tokens": 30,
+        "gen_ai.usage.output_tokens": 151,
+        "gen_ai.usage.reasoning_tokens": 418,
+        "gen_ai.usage.total_tokens": 599,
+        "gen_ai.usage.cached_prompt_text_tokens": 11,
+    }
+    found = data(CALL | grok)
+    assert found.items() >= {"input_tokens": 30, "cached_tokens": 11, "output_tokens": 569}.items()
+    assert "reasoning_tokens" not in found
+    # Within the output, by the total, or of another sender, whose total nobody knows.
+    within = data(CALL | grok | {"gen_ai.usage.output_tokens": 569})
+    assert within.items() >= {"output_tokens": 569, "reasoning_tokens": 418}.items()
+    other = CALL | {name: value for name, value in grok.items() if "cached" not in name}
+    assert data(other).items() >= {"output_tokens": 151, "reasoning_tokens": 418}.items()
+    none = data(CALL | grok | {"gen_ai.usage.reasoning_tokens": 0, "gen_ai.usage.total_tokens": 181})
+    assert none.items() >= {"output_tokens": 151, "reasoning_tokens": 0}.items()
+
+
 @pytest.mark.parametrize(
     ("kind", "operation"),
     [("prompt", "chat"), ("retriever", "embeddings"), ("chain", "chain"), ("tool", "execute_tool")],
