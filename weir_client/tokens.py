@@ -174,7 +174,7 @@ def _details_of_input(usage: Mapping[str, Any]) -> Mapping[str, Any]:
     """Qwen's responses have what the cache took, and at times what it gave, in a list of their own."""
     found = _details(usage, *PROMPT)
     listed = (part.get("prompt_tokens_details") for part in usage.get("x_details") or ())
-    more = next((details for details in listed if details), {})
+    more: Mapping[str, Any] = next((details for details in listed if details), {})
     return {**more, **{name: count for name, count in found.items() if count or name not in more}}
 
 

@@ -86,7 +86,7 @@ def openai_usage(response: Any, *, account: str, source: str, time: datetime | N
     """
     given = response_of(_plain(response))
     of_cohere = (given.get("meta") or {}, given.get("usage") or {})
-    billed = next((found["billed_units"] for found in of_cohere if found.get("billed_units")), {})
+    billed: Mapping[str, Any] = next((found["billed_units"] for found in of_cohere if found.get("billed_units")), {})
     usage = _usage(given, billed)
     is_part = is_streamed(given) and is_open(given.get("choices"))
     if given.get("status") in RUNNING or (not usage and (is_part or is_of_a_stream(given))):
@@ -200,7 +200,7 @@ def litellm_callback(
             return
         given = _plain(whole or response)
         usage_of = anthropic_usage if given.get("type") == "message" else openai_usage
-        call = {"account": account(kwargs), "source": source, "time": ended}
+        call: dict[str, Any] = {"account": account(kwargs), "source": source, "time": ended}
         call["model"] = given.get("model") or kwargs.get("model")
         if kwargs.get("cache_hit") is True and not given.get("id"):
             taken = {"input_tokens": 0, "output_tokens": 0, "cached": True}

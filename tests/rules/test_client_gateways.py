@@ -141,9 +141,10 @@ def test_an_id_that_its_sender_gives_a_stream_is_that_of_the_whole_and_of_no_par
     chunk: dict[str, Any] = {"id": "", "object": "chat.completion.chunk", "model": "m"}
     chunk |= {"choices": [{"delta": {"content": "a"}, "finish_reason": None}]}
     usage = {"prompt_tokens": 10, "completion_tokens": 2}
+    of_each: tuple[dict[str, Any], ...] = ({}, {"choices": []})
     part, whole = (
         openai_usage({**chunk, **more, "usage": usage}, account="a", source="s", response_id="call-7")
-        for more in ({}, {"choices": []})
+        for more in of_each
     )
     assert (whole["id"], part["id"].startswith("call-7-")) == ("call-7", True)
     assert part["data"]["request_id"] == whole["data"]["request_id"] == "call-7"
