@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from tests.rules.test_client_tokens import VERTEX, data_of, input_of, output_of
+from tests.rules.test_client_tokens import VERTEX, Sender, data_of, input_of, output_of
 from weir_client import AsyncClient, anthropic_usage, gemini_usage, litellm_callback, openai_usage, usage_event
 from weir_client.encoding import encoded
 
@@ -323,41 +323,31 @@ def test_litellms_callback_takes_no_client_whose_coroutines_it_would_drop(tmp_pa
 
 
 def test_litellms_callback_sends_a_batch_once_it_is_over() -> None:
-    sent: list[Any] = []
-
-    class Sender:
-        def send(self, event: Any, /) -> None:
-            sent.append(event)
-
-    callback = litellm_callback(Sender(), source="litellm", account=lambda _: "acme")
+    sender = Sender()
+    callback = litellm_callback(sender, source="litellm", account=lambda _: "acme")
     ended = datetime(2026, 1, 2, tzinfo=UTC)
     with pytest.raises(ValueError, match="has no usage yet"):
         callback({"model": "gpt-5.6-luna"}, {**BATCH, "status": "validating", "usage": NOTHING}, ended, ended)
     callback({"model": None}, BATCH, ended, ended)
-    (event,) = sent
+    (event,) = sender.sent
     assert (event["id"], event["data"]["input_tokens"]) == (BATCH["id"], 300_000)
 
 
 def test_embeddings_that_litellms_own_cache_answered_took_nothing() -> None:
     """They have no id, by which they were a repeat of the first answer: each was billed again."""
-    sent: list[Any] = []
-
-    class Sender:
-        def send(self, event: Any, /) -> None:
-            sent.append(event)
-
-    callback = litellm_callback(Sender(), source="litellm", account=lambda _: "acme")
+    sender = Sender()
+    callback = litellm_callback(sender, source="litellm", account=lambda _: "acme")
     ended = datetime(2026, 1, 2, tzinfo=UTC)
     embeddings = {"object": "list", "model": "e", "usage": {"prompt_tokens": 8, "total_tokens": 8}}
     for cache_hit in (None, False, True):
         callback({"cache_hit": cache_hit}, embeddings, ended, ended)
-    asked, again, cached = (event["data"] for event in sent)
+    asked, again, cached = (event["data"] for event in sender.sent)
     assert [data["input_tokens"] for data in (asked, again, cached)] == [8, 8, 0]
     assert (cached["output_tokens"], cached["cached"], "cached" in again) == (0, True, False)
     # What has an id may come before the first answer, which would be the repeat then.
     chat = {"id": "chatcmpl-7c", "model": "m", "usage": {"prompt_tokens": 8, "completion_tokens": 1}}
     callback({"cache_hit": True}, chat, ended, ended)
-    assert (sent[-1]["id"], sent[-1]["data"]["input_tokens"]) == ("chatcmpl-7c", 8)
+    assert (sender.sent[-1]["id"], sender.sent[-1]["data"]["input_tokens"]) == ("chatcmpl-7c", 8)
 
 
 def test_an_event_of_a_stream_that_has_the_response_is_billed_as_the_response() -> None:
