@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
@@ -43,28 +43,61 @@ QUANTITIES = {
     for column, names in {
         "input_tokens": ("input_tokens", "prompt_tokens"),
         "output_tokens": ("output_tokens", "completion_tokens"),
-        "cached_tokens": ("cache_read.input_tokens", "cache_read_input_tokens", "details.cache_read_tokens"),
+        "cached_tokens": (
+            *("cache_read.input_tokens", "cache_read_input_tokens", "details.cache_read_tokens"),
+            *("cache_read_tokens", "cached_input_tokens", "input_tokens.cached", "cached_tokens"),
+            *("prompt_tokens_details.cached_tokens", "input_tokens_details.cached_tokens", "cached_prompt_text_tokens"),
+        ),
         "cache_write_tokens": (
             *("cache_write.input_tokens", "cache_creation.input_tokens"),
             *("cache_write_input_tokens", "cache_creation_input_tokens", "details.cache_write_tokens"),
+            *("cache_write_tokens", "input_tokens.cache_write"),
         ),
-        "audio_input_tokens": ("audio.input_tokens", "details.input_audio_tokens"),
+        "audio_input_tokens": (
+            *("audio.input_tokens", "details.input_audio_tokens"),
+            *("input_audio_tokens", "audio_input_tokens"),
+        ),
         "image_input_tokens": ("image.input_tokens",),
-        "reasoning_tokens": ("reasoning.output_tokens", "reasoning_tokens"),
-        "audio_output_tokens": ("audio.output_tokens", "details.output_audio_tokens"),
+        "reasoning_tokens": (
+            *("reasoning.output_tokens", "reasoning_tokens", "output_tokens.reasoning"),
+            *("completion_tokens_details.reasoning_tokens", "output_tokens_details.reasoning_tokens"),
+        ),
+        "audio_output_tokens": (
+            *("audio.output_tokens", "details.output_audio_tokens"),
+            *("output_audio_tokens", "audio_output_tokens"),
+        ),
         "image_output_tokens": ("image.output_tokens",),
     }.items()
 }
 """Column → the attributes that report it, the current name first."""
 CACHED = {
-    "audio_input_tokens": (_USAGE + "audio.cache_read.input_tokens", _USAGE + "details.cache_audio_read_tokens"),
+    "audio_input_tokens": (
+        *(_USAGE + "audio.cache_read.input_tokens", _USAGE + "details.cache_audio_read_tokens"),
+        _USAGE + "cache_audio_read_tokens",
+    ),
     "image_input_tokens": (_USAGE + "image.cache_read.input_tokens",),
 }
 """What of a column is counted as cached, too: parts of one whole share no token."""
+THOUGHTS = _USAGE + "experimental.reasoning_tokens"
+"""What Google's ADK before 2.3 has beside the output tokens, which are Gemini's candidates alone."""
+OF_XAI, TOTAL = _USAGE + "cached_prompt_text_tokens", _USAGE + "total_tokens"
+"""The first is in the spans of xAI's SDK alone, whose reasoning is beside its output, as the total says."""
+RUN_TYPE = "langsmith.span.kind"
+CALLS = frozenset(("llm", "embedding"))
+"""LangSmith calls a prompt's template `chat`, too, and a search in documents `embeddings`: its own word tells."""
+DETAILS = {
+    "cached_tokens": ("input_token_details", "cache_read"),
+    "cache_write_tokens": ("input_token_details", "cache_creation"),
+    "audio_input_tokens": ("input_token_details", "audio"),
+    "reasoning_tokens": ("output_token_details", "reasoning"),
+    "audio_output_tokens": ("output_token_details", "audio"),
+}
+"""Column → LangSmith's attribute, a text of JSON or of Python, and the member of it that reports the column. The
+member's name begins with OpenAI's tier where that is priority or flex."""
 ERROR_TYPE = "error.type"
-SMALL_NUMBER = re.compile(r"(?:[A-Za-z]+[-_.])*[0-9]{1,13}")
+NO_NAME = re.compile(r"(?:[A-Za-z]+[-_.])*[A-Za-z]?[0-9]{1,13}|[A-Za-z]{1,12}")
 """A response's id that others soon have, too: Ollama and servers like it number theirs at random below 999, and others
-by the second or the millisecond."""
+by the second or the millisecond. KoboldCpp calls all of them `chatcmpl-A1` or `koboldcpp`."""
 _NAMES = (
     *(name for names in QUANTITIES.values() for name in names),
     *("llm.token_count.prompt", "llm.token_count.completion", "llm.token_count.total"),
@@ -104,6 +137,8 @@ def usage_of(spans: Iterable[SpanRecord], account_attribute: str) -> SpanUsage:
         operation = span.attributes.get(OPERATION)
         if span.problem is not None:
             found.spans.append(UsageSpan(span.id, problem=span.problem))
+        elif span.attributes.get(RUN_TYPE, "llm") not in CALLS:
+            continue
         elif operation in OPERATIONS:
             found.spans.append(_usage_span(span, account_attribute))
         elif operation not in SUMMARIES and any(name in span.attributes for name in _NAMES):
@@ -130,10 +165,20 @@ def _event(span: SpanRecord, account_attribute: str) -> dict[str, Any]:
     account = _text(attributes, (account_attribute,)) or _text(span.resource, (account_attribute,))
     texts = {column: _text(attributes, names) for column, names in TEXTS.items()}
     quantities = {column: _quantity(attributes, names) for column, names in QUANTITIES.items()}
+    for column, (details, member) in DETAILS.items():
+        if quantities[column] is None:
+            quantities[column] = _detail(attributes.get(_USAGE + details), member)
     for column, names in CACHED.items():
         whole, part = quantities[column], _quantity(attributes, names)
         if type(whole) is int and type(part) is int:
             quantities[column] = whole - part
+    thoughts, written = _quantity(attributes, (THOUGHTS,)), quantities["output_tokens"]
+    if type(thoughts) is int and quantities["reasoning_tokens"] is None and isinstance(written, int | None):
+        quantities |= {"reasoning_tokens": thoughts, "output_tokens": (written or 0) + thoughts}
+    if OF_XAI in attributes and _has_reasoning_beside(quantities, _quantity(attributes, (TOTAL,))):
+        # As output alone: a source whose conventions have it beside would pay for it twice.
+        quantities |= {"output_tokens": _whole(quantities, "output_tokens", "reasoning_tokens")}
+        quantities["reasoning_tokens"] = None
     if quantities["output_tokens"] is None and attributes.get(OPERATION) in EMBEDDINGS:
         quantities["output_tokens"] = 0
     status = "error" if attributes.get(ERROR_TYPE, "") != "" or span.is_error else "completed"
@@ -150,6 +195,17 @@ def _event(span: SpanRecord, account_attribute: str) -> dict[str, Any]:
     return {member: value for member, value in event.items() if value is not None}
 
 
+def _whole(quantities: Mapping[str, Attribute | None], *columns: str) -> int:
+    """Their sum; what is no count is none of it."""
+    values = (quantities[column] for column in columns)
+    return sum(value for value in values if isinstance(value, int))
+
+
+def _has_reasoning_beside(quantities: Mapping[str, Attribute | None], total: Attribute | None) -> bool:
+    within = _whole(quantities, "input_tokens", "output_tokens")
+    return bool(quantities["reasoning_tokens"]) and total == within + _whole(quantities, "reasoning_tokens")
+
+
 def _instant(nanos: int) -> str | None:
     """Nanoseconds since 1970 as a time, to the microsecond; None for 0, and for what no calendar has."""
     try:
@@ -160,7 +216,7 @@ def _instant(nanos: int) -> str | None:
 
 def _request_id(response_id: Attribute | None, span: str | None) -> Attribute | None:
     """The response's id, which all spans of one call share; the span itself where that names no single response."""
-    is_name = response_id is not None and not SMALL_NUMBER.fullmatch(str(response_id))
+    is_name = response_id is not None and not NO_NAME.fullmatch(str(response_id))
     return response_id if is_name else span
 
 
@@ -176,6 +232,13 @@ def _quantity(attributes: Attributes, names: tuple[str, ...]) -> Attribute | Non
     if isinstance(found, str) and _INTEGER.fullmatch(found):
         return int(found)
     return int(found) if isinstance(found, float) and found.is_integer() else found
+
+
+def _detail(details: Attribute | None, member: str) -> int | None:
+    if not isinstance(details, str):
+        return None
+    found = re.search(rf"""['"](?:priority_|flex_)?{member}['"]: ?([0-9]{{1,18}})""", details)
+    return None if found is None else int(found[1])
 
 
 def _first(attributes: Attributes, names: tuple[str, ...]) -> Attribute | None:

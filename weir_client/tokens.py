@@ -9,36 +9,37 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-CACHED = ("prompt_cache_hit_tokens", "cached_tokens", "cache_read_input_tokens")
+CACHED = ("prompt_cache_hit_tokens", "cached_tokens", "cache_read_input_tokens", "num_cached_tokens")
 """What was read from the cache, where a compatible API does not report it as OpenAI does."""
 CACHE_WRITE_1H, CACHE_WRITE_12H = "cache_write_1h_tokens", "cache_write_12h_tokens"
 """Parts of what was written to the cache: what stays for longer costs more."""
 WEB_SEARCHES, AUDIO_SECONDS, CITATIONS = "web_search_requests", "audio_seconds", "citation_tokens"
 MODALITIES = ("image", "audio")
+PROMPT, COMPLETION = ("prompt", "input"), ("completion", "output")
+"""How the two sides of a call are called: by chat completions, and by responses."""
 Tokens = dict[str, Any]
 """Quantity → its number; None: not reported."""
 _CAPITAL = re.compile(r"(?<!^)(?=[A-Z])")
 
 
-def openai_tokens(usage: Mapping[str, Any], *, is_embeddings: bool = False, is_gemini: bool = False) -> Tokens:
+def openai_tokens(usage: Mapping[str, Any], *, has_no_output: bool = False, is_gemini: bool = False) -> Tokens:
     """Of the `usage` of OpenAI, or of a compatible API or gateway.
 
     The input includes what the cache gave or took; where the total of all tokens proves that it does not, it is added.
-    `is_gemini`: the total of all tokens has thoughts, unless there are details of the output.
+    `has_no_output`: of embeddings or a reranking. `is_gemini`: the total of all tokens has thoughts, unless there are
+    details of the output.
     """
-    read, written = (_details(usage, *names) for names in (("prompt", "input"), ("completion", "output")))
+    read, written = _details_of_input(usage), _details(usage, *COMPLETION)
     # DeepSeek, Moonshot and LiteLLM count these beside the details. Anthropic's own input does not include them.
     named = usage if "prompt_tokens" in usage else {}
-    of_writes = read.get("cache_creation_token_details") or {}
+    of_writes = read.get("cache_creation_token_details") or read.get("cache_creation") or {}
     of_retention = read.get("cache_write_tokens_details") or {}
-    citations = usage.get("citation_tokens")
-    researched = None if citations is None else usage.get("reasoning_tokens")  # Perplexity's, beside the details
-    taken = first(usage.get("prompt_tokens"), usage.get("input_tokens"))
-    if is_embeddings:
-        taken = first(taken, usage.get("total_tokens"))  # Voyage and Jina report nothing else
+    taken = _counted(usage, *PROMPT)
+    if has_no_output:
+        taken = first(taken, usage.get("total_tokens"))  # Voyage, Jina and vLLM report nothing else
     tokens = {
         "input_tokens": taken,
-        "output_tokens": first(usage.get("completion_tokens"), usage.get("output_tokens")),
+        "output_tokens": _counted(usage, *COMPLETION),
         "cached_tokens": first(read.get("cached_tokens"), *(named.get(name) for name in CACHED)),
         "cache_write_tokens": first(
             *(read.get(f"cache_{kind}") for kind in ("write_tokens", "creation_tokens", "creation_input_tokens")),
@@ -47,22 +48,29 @@ def openai_tokens(usage: Mapping[str, Any], *, is_embeddings: bool = False, is_g
         CACHE_WRITE_1H: of_writes.get("ephemeral_1h_input_tokens") or None,
         CACHE_WRITE_12H: of_retention.get("ttl_12h_tokens") or of_writes.get("ephemeral_12h_input_tokens") or None,
         **{f"{modality}_input_tokens": read.get(f"{modality}_tokens") for modality in MODALITIES},
-        "reasoning_tokens": first(written.get("reasoning_tokens"), researched),
+        # SGLang and Perplexity have them beside the details.
+        "reasoning_tokens": first(written.get("reasoning_tokens"), usage.get("reasoning_tokens")),
         **{f"{modality}_output_tokens": written.get(f"{modality}_tokens") for modality in MODALITIES},
         WEB_SEARCHES: first(
             (usage.get("server_tool_use") or {}).get("web_search_requests"),
             (usage.get("server_side_tool_usage_details") or {}).get("web_search_calls"),
             read.get("web_search_requests"),
             usage.get("num_search_queries"),
+            ((usage.get("x_tools") or {}).get("web_search") or {}).get("count"),
+            ((usage.get("plugins") or {}).get("search") or {}).get("count"),
         ),
-        AUDIO_SECONDS: first(usage.get("seconds"), usage.get("prompt_audio_seconds")),
-        CITATIONS: citations,
+        # Mistral writes {} where there is no audio.
+        AUDIO_SECONDS: first(usage.get("seconds"), usage.get("prompt_audio_seconds") or None),
+        CITATIONS: usage.get("citation_tokens"),
     }
-    if is_embeddings and usage and tokens["output_tokens"] is None:
-        tokens["output_tokens"] = 0  # embeddings have none, and that is no missing report
-    beside = _beside(tokens, usage.get("total_tokens"))
-    if beside > 0 and (beside == tokens["reasoning_tokens"] or (is_gemini and not written)):
+    if has_no_output and usage and tokens["output_tokens"] is None:
+        tokens["output_tokens"] = 0  # that is no missing report
+    beside, thoughts = _beside(tokens, usage.get("total_tokens")), tokens["reasoning_tokens"] or 0
+    if beside > 0 and (beside == thoughts or (is_gemini and not written)):
         tokens = _with_thoughts(tokens, beside)
+    elif beside > thoughts > (tokens["output_tokens"] or 0):
+        # More than the output is no part of it. Portkey's total also has what tools gave Gemini.
+        tokens = _with_thoughts(tokens, thoughts)
     elif 0 < beside == (tokens["cached_tokens"] or 0) + (tokens["cache_write_tokens"] or 0):
         tokens["input_tokens"] += beside  # Portkey counts Anthropic's as Anthropic does
     return _disjoint(tokens, read.get("cached_tokens_details") or {})
@@ -86,6 +94,12 @@ def anthropic_tokens(usage: Mapping[str, Any]) -> Tokens:
         "reasoning_tokens": (usage.get("output_tokens_details") or {}).get("thinking_tokens"),
         WEB_SEARCHES: (usage.get("server_tool_use") or {}).get("web_search_requests"),
     }
+
+
+def gemini_searches(candidates: Iterable[Mapping[str, Any]]) -> int:
+    """How many searches Google charges for: different queries that are not empty."""
+    found = [(candidate.get("grounding_metadata") or {}).get("web_search_queries") or () for candidate in candidates]
+    return len({query for queries in found for query in queries if query})
 
 
 def gemini_tokens(usage: Mapping[str, Any], *, bills_tool_input: bool = True) -> Tokens:
@@ -114,6 +128,23 @@ def gemini_tokens(usage: Mapping[str, Any], *, bills_tool_input: bool = True) ->
     return _disjoint(tokens, {f"{modality}_tokens": _of_modality(cached, modality) for modality in MODALITIES})
 
 
+def metadata_of_interaction(usage: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The usage of an interaction of Gemini's, by the names of `generateContent`'s usage metadata."""
+    totals = {"prompt": "input", "cached_content": "cached", "candidates": "output", "thoughts": "thought"}
+    lists = {"prompt": "input", "cache": "cached", "candidates": "output", "tool_use_prompt": "tool_use"}
+    return {
+        **{f"{name}_token_count": usage.get(f"total_{of}_tokens") for name, of in totals.items()},
+        "tool_use_prompt_token_count": usage.get("total_tool_use_tokens"),
+        **{
+            f"{name}_tokens_details": [
+                {"modality": part.get("modality"), "token_count": part.get("tokens")}
+                for part in usage.get(f"{of}_tokens_by_modality") or ()
+            ]
+            for name, of in lists.items()
+        },
+    }
+
+
 def snake(document: Any) -> Any:
     """A JSON document with its names as Python's: `promptTokenCount` is `prompt_token_count`."""
     if isinstance(document, Mapping):
@@ -126,10 +157,25 @@ def first(*values: Any) -> Any:
     return next((value for value in values if value is not None), None)
 
 
+def _counted(usage: Mapping[str, Any], *sides: str) -> Any:
+    """What one side of a call took. LiteLLM has the counts of a batch in one form, and 0 in the other."""
+    reported = [usage.get(f"{side}_tokens") for side in sides]
+    return first(*(count for count in reported if count), *reported)
+
+
 def _details(usage: Mapping[str, Any], *sides: str) -> Mapping[str, Any]:
-    """Of one side of a call. Realtime's and transcriptions' own are of `token`, not of `tokens`."""
+    """Of one side of a call, in the form that has its count. Realtime's are of `token`, not of `tokens`."""
+    sides = tuple(sorted(sides, key=lambda side: not usage.get(f"{side}_tokens")))
     names = [f"{side}_{tokens}_details" for side in sides for tokens in ("tokens", "token")]
     return next((usage[name] for name in names if usage.get(name)), {})
+
+
+def _details_of_input(usage: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Qwen's responses have what the cache took, and at times what it gave, in a list of their own."""
+    found = _details(usage, *PROMPT)
+    listed = (part.get("prompt_tokens_details") for part in usage.get("x_details") or ())
+    more: Mapping[str, Any] = next((details for details in listed if details), {})
+    return {**more, **{name: count for name, count in found.items() if count or name not in more}}
 
 
 def _disjoint(tokens: Tokens, cached: Mapping[str, Any]) -> Tokens:

@@ -1,37 +1,52 @@
 """Responses of providers → events `ai.inference.usage.v1`. They read attributes or keys, and import no provider's SDK.
 
-The event's `id` is the response's: the same response, sent twice, is billed once. Where that is a small number, which
-other responses soon have, too, a digest of the whole response is part of it.
+The event's `id` is the response's: the same response, sent twice, is billed once. Where that is a small number or one
+word, which other responses soon have, too, a digest of the whole response is part of it.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
+from decimal import Decimal
 from hashlib import sha256
+from inspect import iscoroutinefunction
 from typing import Any, Protocol
 from uuid import uuid4
 
 from weir_client.encoding import rfc3339
-from weir_client.tokens import WEB_SEARCHES, anthropic_tokens, first, gemini_tokens, openai_tokens, snake
+from weir_client.streams import is_of_a_stream, is_open, is_streamed, response_of
+from weir_client.tokens import (
+    WEB_SEARCHES,
+    anthropic_tokens,
+    first,
+    gemini_searches,
+    gemini_tokens,
+    metadata_of_interaction,
+    openai_tokens,
+    snake,
+)
 
 TYPE = "ai.inference.usage.v1"
-CHUNKS = ("chat.completion.chunk", "text_completion.chunk")
-STREAMED = (*CHUNKS, "text_completion")
-"""What may be a part of a stream: old completions are called so, whole or in parts."""
-NOT_ENDED = (None, "", "FINISH_REASON_UNSPECIFIED")
-"""What an answer that goes on has as `finish_reason`: SGLang and others write an empty text."""
-RUNNING = ("queued", "in_progress")
+RUNNING = ("queued", "in_progress", "validating", "finalizing", "cancelling")
+"""Of OpenAI's responses and batches that are not over; a batch has 0 as its usage until it is."""
 STATUSES = {"failed": "error", "cancelled": "cancelled"}
-"""Of OpenAI's responses; any other that is over has completed."""
+"""Of those; any other that is over has completed."""
+FAILED = "error"
+"""The `finish_reason` of an answer that failed, as OpenRouter and Mistral write it."""
+BILLED = ("input_tokens", "output_tokens", "total_tokens")
+"""What Cohere bills; beside it are `tokens`, which also count what Cohere adds to the prompt."""
+GEMINI_TIER = "x-gemini-service-tier"
+"""The header that says by which tier Gemini answered. Google's SDK has headers with the response."""
 Event = dict[str, Any]
 _FIRST_MILLISECONDS = 10**11
 """So many seconds are the year 5138, and so many milliseconds 1973."""
-_SMALL_NUMBER = re.compile(r"(?:[A-Za-z]+[-_.])*[0-9]{1,13}")
+_NO_NAME = re.compile(r"(?:[A-Za-z]+[-_.])*[A-Za-z]?[0-9]{1,13}|[A-Za-z]{1,12}")
 """Ollama, and servers like it, number their responses at random below 999, and others in turn, by the second or by the
-millisecond (Portkey): two of them would be one event with two contents, of which one is billed.
+millisecond (Portkey). KoboldCpp calls all of them `chatcmpl-A1` or `koboldcpp`. Two of them would be one event with two
+contents, of which one is billed.
 """
 
 
@@ -44,7 +59,8 @@ def usage_event(
 ) -> Event:
     """One call of a model that `account` is billed for. `source` names your service; `data` are its other fields.
 
-    Fields that are None are left out. `response_id`: left out, each call of this function is another event.
+    Fields that are None are left out, and a number as Cohere's SDK has them, 507.0, is 507. `response_id`: left out,
+    each call of this function is another event.
     """
     mark = response_id or uuid4().hex
     fields = {"request_id": mark, "model": model, "status": "completed", **data}
@@ -54,37 +70,43 @@ def usage_event(
         "id": mark,
         "subject": account,
         "time": rfc3339(time or datetime.now(UTC)),
-        "data": {name: value for name, value in fields.items() if value is not None},
+        "data": {name: _number(value) for name, value in fields.items() if value is not None},
     }
 
 
 def openai_usage(response: Any, *, account: str, source: str, time: datetime | None = None, **data: Any) -> Event:
-    """Of a response of OpenAI's, or of a compatible API or gateway: chat completions, responses, embeddings, images,
-    transcriptions, or what `response.done` of realtime has. The last three do not name their `model`: give it.
+    """Of a response of OpenAI's, or of a compatible API or gateway: chat completions, responses, embeddings,
+    rerankings, images, transcriptions, a batch, or what `response.done` of realtime has. Where it names no `model`,
+    give it.
 
-    Raises ValueError for a chunk without usage, and for a response that is not over: each has the id of the one that
-    has the usage. A chunk with the usage so far is a partial report of its request, which the last one replaces; it
-    raises ValueError, too, where the stream has no id but a small number, unless you give its `status`.
+    Raises ValueError for a chunk without usage, and for a response or a batch that is not over: each has the id of the
+    one that has the usage. A chunk with the usage so far is a partial report of its request, which the last one
+    replaces; it raises ValueError, too, where the stream has no id but a small number or one word, unless you give its
+    `status`.
     """
-    given = _plain(response)
-    usage = given.get("usage") or {}
-    is_part = _is_streamed(given) and _is_open(given.get("choices"))
-    if not usage and (is_part or given.get("object") in CHUNKS or given.get("status") in RUNNING):
+    given = response_of(_plain(response))
+    of_cohere = (given.get("meta") or {}, given.get("usage") or {})
+    billed: Mapping[str, Any] = next((found["billed_units"] for found in of_cohere if found.get("billed_units")), {})
+    usage = _usage(given, billed)
+    is_part = is_streamed(given) and is_open(given.get("choices"))
+    if given.get("status") in RUNNING or (not usage and (is_part or is_of_a_stream(given))):
         raise ValueError(
-            f"{given.get('id')} has no usage yet: of a stream send the last chunk (OpenAI reports usage there with "
-            'stream_options={"include_usage": True}), and of a background response the one that is over'
+            f"{given.get('id')} has no usage yet: of a stream send the last chunk with usage (OpenAI reports it with "
+            'stream_options={"include_usage": True}), of a background response or a batch the one that is over, and of'
+            " a line of a batch's output the body"
         )
     created = given.get("created") or given.get("created_at")
     is_gemini = "gemini" in str(data.get("model") or given.get("model")).lower()
-    tokens = openai_tokens(usage, is_embeddings=given.get("object") == "list", is_gemini=is_gemini)
+    has_no_output = given.get("object") == "list" or "results" in given or "embeddings" in given
+    tokens = openai_tokens(usage, has_no_output=has_no_output, is_gemini=is_gemini)
     searches = ((given.get("tool_usage") or {}).get("web_search") or {}).get("num_requests")
     found = {
-        "status": STATUSES.get(given.get("status") or "", "completed"),
+        "status": STATUSES.get(given.get("status") or "", "error" if _has_failed(given) else "completed"),
         "service_tier": first(given.get("service_tier"), usage.get("service_tier")),
         "search_context_size": usage.get("search_context_size"),
         **tokens,
         WEB_SEARCHES: first(tokens[WEB_SEARCHES], searches),
-        "search_units": ((given.get("meta") or {}).get("billed_units") or {}).get("search_units"),
+        "search_units": billed.get("search_units"),
     }
     time = time or (_instant(created) if created and not is_part else None)
     call = {"account": account, "source": source, "time": time, **data}
@@ -102,30 +124,62 @@ def anthropic_usage(response: Any, *, account: str, source: str, time: datetime 
     given = _plain(response)
     usage = given["usage"]
     found = {name: usage.get(name) for name in ("service_tier", "speed", "inference_geo")} | anthropic_tokens(usage)
+    if given.get("stop_reason") == "refusal":
+        # Some are not charged for.
+        found |= {"stop_reason": "refusal", "refusal_category": (given.get("stop_details") or {}).get("category")}
     is_part = "stop_reason" in given and given["stop_reason"] is None
     call = {"account": account, "source": source, "time": time, **data}
     return _event(given, given["id"], found, call, is_part=is_part)
 
 
 def gemini_usage(response: Any, *, account: str, source: str, time: datetime | None = None, **data: Any) -> Event:
-    """Of a response of Gemini's `generateContent`, by its SDK or as JSON, from Google's API or Vertex.
+    """Of a response of Gemini's `generateContent`, or of an interaction that is over, by its SDK or as JSON, from
+    Google's API or Vertex.
 
     A chunk of a stream before the last (it has no `finish_reason`) is a partial report, which the last one replaces.
-    Raises ValueError for one without the id that both have, unless you give its `status`.
+    Raises ValueError for one without the id that both have, unless you give its `status`, and for an interaction that
+    is not over.
     """
-    given = snake(_plain(response))
+    plain = _plain(response)
+    given = snake(plain)
+    if given.get("status") and "usage_metadata" not in given:
+        return _interaction(given, {"account": account, "source": source, "time": time, **data})
     usage = given.get("usage_metadata") or {}
     candidates = given.get("candidates") or ()
-    searched = any((candidate.get("grounding_metadata") or {}).get("web_search_queries") for candidate in candidates)
-    found = {"service_tier": usage.get("traffic_type"), **gemini_tokens(usage, bills_tool_input=not searched)}
+    searches = gemini_searches(candidates)
+    found = {
+        "service_tier": first(usage.get("traffic_type"), usage.get("service_tier"), _header(plain, GEMINI_TIER)),
+        **gemini_tokens(usage, bills_tool_input=not searches),
+        WEB_SEARCHES: searches or None,
+    }
     call = {"account": account, "source": source, "time": time, **data}
     named = {**given, "model": given.get("model_version")}
     # Vertex begins streams with chunks that have neither an answer nor what it took.
     is_over = given.get("prompt_feedback") or usage.get("candidates_token_count") is not None
-    mark, is_part = given.get("response_id"), _is_open(candidates) if candidates else not is_over
+    mark, is_part = given.get("response_id"), is_open(candidates) if candidates else not is_over
     if is_part and not mark:
         _refuse_beside_the_last(mark, data)
     return _event(named, mark, found, call, is_part=is_part)
+
+
+def _interaction(given: Mapping[str, Any], call: Mapping[str, Any]) -> Event:
+    """Of Gemini's interactions, which have other names for the same counts, and an agent in place of a model."""
+    mark, status, usage = given.get("id"), given["status"], given.get("usage") or {}
+    if status in RUNNING:
+        raise ValueError(f"{mark} has no usage yet: send the interaction that is over")
+    searches = sum(
+        tool.get("count") or 0
+        for tool in usage.get("grounding_tool_count") or ()
+        if tool.get("type") == "google_search"
+    )
+    found = {
+        "status": STATUSES.get(status, "completed"),
+        "service_tier": given.get("service_tier"),
+        **gemini_tokens(metadata_of_interaction(usage), bills_tool_input=not searches),
+        WEB_SEARCHES: searches or None,
+    }
+    named = {**given, "model": first(given.get("model"), given.get("agent"))}
+    return _event(named, mark, found, call, is_part=False)
 
 
 def litellm_callback(
@@ -133,8 +187,12 @@ def litellm_callback(
 ) -> Callable[[Mapping[str, Any], Any, datetime, datetime], None]:
     """A function for `litellm.success_callback`. `account` finds the account in LiteLLM's `kwargs` of the call.
 
-    LiteLLM may call it for each chunk of a stream: only the whole response has usage.
+    LiteLLM may call it for each chunk of a stream: only the whole response has usage. What LiteLLM's own cache answered
+    took nothing: it has the first answer's id, or else is an event of 0 tokens with `cached`. Raises TypeError for an
+    AsyncClient, whose `send` nobody would await.
     """
+    if iscoroutinefunction(client.send):
+        raise TypeError("LiteLLM's callback does not await: give it a Client, whose `send` is no coroutine")
 
     def on_success(kwargs: Mapping[str, Any], response: Any, _started: datetime, ended: datetime) -> None:
         whole = kwargs.get("complete_streaming_response") or kwargs.get("async_complete_streaming_response")
@@ -142,8 +200,12 @@ def litellm_callback(
             return
         given = _plain(whole or response)
         usage_of = anthropic_usage if given.get("type") == "message" else openai_usage
-        model = given.get("model") or kwargs.get("model")
-        client.send(usage_of(given, account=account(kwargs), source=source, time=ended, model=model))
+        call: dict[str, Any] = {"account": account(kwargs), "source": source, "time": ended}
+        call["model"] = given.get("model") or kwargs.get("model")
+        if kwargs.get("cache_hit") is True and not given.get("id"):
+            taken = {"input_tokens": 0, "output_tokens": 0, "cached": True}
+            given, call = {**given, "usage": None, "meta": None}, call | taken
+        client.send(usage_of(given, **call))
 
     return on_success
 
@@ -153,15 +215,54 @@ def _event(
 ) -> Event:
     """`found` of the response `given`, and what its sender says of the `call`, which counts where both say it.
 
-    `mark`: the response's id. A part of a stream is an event of its own, of the request that all parts are of. Where
-    nothing better comes, the stream was cut off there: it ranks below a whole answer, and below what is said to be cut
-    off.
+    `mark`: the response's id, where its sender gives it none. A part of a stream is an event of its own, of the request
+    that all parts are of. Where nothing better comes, the stream was cut off there: it ranks below a whole answer, and
+    below what is said to be cut off.
     """
-    fields = {**found, "response_id": mark}
+    mark, fields = first(call.get("response_id"), mark), dict(found)
+    names = {"response_id": mark, "model": call.get("model") or given["model"]}
     if is_part and mark is not None:
-        of_part = {"status": "cancelled", "usage_source": "partial", "request_id": mark}
-        fields |= {**of_part, "response_id": _with_digest(mark, given)}
-    return usage_event(**{**fields, **call, "model": call.get("model") or given["model"]})
+        fields |= {"status": "cancelled", "usage_source": "partial", "request_id": mark}
+        names["response_id"] = _with_digest(mark, given)
+    return usage_event(**{**fields, **call, **names})
+
+
+def _usage(given: Mapping[str, Any], billed: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What it counts. The last chunk of Groq has it in `x_groq`, and that of Moonshot in its only choice; Cohere's
+    own API and LiteLLM's reranking have it in what is `billed`.
+    """
+    of_choices = [answer["usage"] for answer in given.get("choices") or () if answer.get("usage")]
+    of_choice = of_choices[0] if len(of_choices) == 1 else None
+    counts = {name: billed[name] for name in BILLED if billed.get(name) is not None}
+    usage = given.get("usage") or (given.get("x_groq") or {}).get("usage") or of_choice or counts
+    return counts if "billed_units" in usage else usage
+
+
+def _has_failed(given: Mapping[str, Any]) -> bool:
+    """Whether it is an answer, without an HTTP error, that says it failed."""
+    answers = given.get("choices") or ()
+    return bool(given.get("error") or (answers and all(answer.get("finish_reason") == FAILED for answer in answers)))
+
+
+def _header(response: Mapping[str, Any], name: str) -> str | None:
+    """Of the HTTP response that Google's SDK has with its own."""
+    headers = (response.get("sdk_http_response") or {}).get("headers") or {}
+    return next((value for header, value in headers.items() if header.lower() == name), None)
+
+
+def _number(value: Any) -> Any:
+    """A whole number without a point, as a count with one is refused; a Decimal as JSON has it, to its last digit.
+
+    Raises ValueError for one that no number of JSON's readers is.
+    """
+    if isinstance(value, float):
+        return int(value) if value.is_integer() else value
+    if not isinstance(value, Decimal):
+        return value
+    whole = value.is_finite() and value == value.to_integral_value()
+    if not value.is_finite() or (not whole and Decimal(repr(float(value))) != value):
+        raise ValueError(f"{value} has more digits than a number of JSON keeps: round it, or send a smaller unit")
+    return int(value) if whole else float(value)
 
 
 def _instant(created: float) -> datetime:
@@ -171,40 +272,17 @@ def _instant(created: float) -> datetime:
 
 def _refuse_beside_the_last(mark: str | None, said: Mapping[str, Any]) -> None:
     """Raises ValueError of a part that would be billed beside the last one, unless its sender says what it is."""
-    if not {"status", "usage_source"} & said.keys():
+    if not {"status", "usage_source", "response_id"} & said.keys():
         raise ValueError(
             f"{mark!r} is no id that all parts of this stream have: send the last chunk alone, or say of one that the "
-            'stream ended there (status="cancelled")'
+            'stream ended there (status="cancelled"), or give all of them one response_id'
         )
-
-
-def _is_streamed(response: Mapping[str, Any]) -> bool:
-    """Whether it may be a part of a stream. Perplexity calls each part as it calls a whole answer, with a delta."""
-    return response.get("object") in STREAMED or any("delta" in choice for choice in response.get("choices") or ())
-
-
-def _is_open(answers: Sequence[Mapping[str, Any]] | None) -> bool:
-    """Whether there are some, and none of them has ended or only fills a place."""
-    return bool(answers) and not any(
-        answer.get("finish_reason") not in NOT_ENDED or _is_placeholder(answer) for answer in answers or ()
-    )
-
-
-def _is_placeholder(choice: Mapping[str, Any]) -> bool:
-    """Whether it is the one that OpenRouter and LiteLLM's proxy have in the last chunk, where OpenAI has none.
-
-    It says nothing. vLLM may say as little in the middle of a stream, but then gives a role, an empty text or tokens.
-    """
-    delta = choice.get("delta")
-    if delta is None or choice.get("token_ids") or any(delta[name] for name in delta.keys() - {"role"}):
-        return False
-    return "native_finish_reason" in choice or (delta.get("role") is None and delta.get("content") is None)
 
 
 def _unique_id(response: Mapping[str, Any]) -> str | None:
     """The response's id, by which no other response is called; None where it has none."""
     given = str(first(response.get("id"), ""))
-    return _with_digest(given, response) if _SMALL_NUMBER.fullmatch(given) else given or None
+    return _with_digest(given, response) if _NO_NAME.fullmatch(given) else given or None
 
 
 def _with_digest(mark: str, response: Mapping[str, Any]) -> str:

@@ -12,6 +12,7 @@ from metering.price_models import PricedModel
 from tests.corpus import RECEIVED_AT
 from tests.pipelines.as_billed import Stack, billed, listed
 from tests.pipelines.test_public_cases_billed import OF_THE_MONTH, TERMS, USAGE_TYPE
+from tests.rules.test_client_gateways import BATCH, COHERE
 from tests.rules.test_client_tokens import REALTIME, VERTEX
 from tests.rules.test_client_usage import CHAT, MESSAGE
 from weir_client import anthropic_usage, gemini_usage, openai_usage
@@ -71,6 +72,8 @@ PRICES: Mapping[str, Mapping[str, str]] = {
         "output_tokens": "5",
     },
     "sonar": {"input_tokens": "1", "output_tokens": "1"},
+    "gpt-5.6-luna": {"input_tokens": "1", "cached_tokens": "0.1", "output_tokens": "6"},
+    "command-a": {"input_tokens": "2.5", "output_tokens": "10"},
 }
 """Of a million, in dollars."""
 PORTKEY: dict[str, Any] = {
@@ -113,6 +116,8 @@ def test_what_providers_count_comes_to_what_they_charge(database: str) -> None:
             gemini_usage(VERTEX, **call),
             openai_usage(PORTKEY, **call),
             *(openai_usage(part, **call) for part in PERPLEXITY),
+            openai_usage(BATCH, **call),
+            openai_usage(COHERE, model="command-a", **call),
         ]
     )
     stack = Stack(METERS, contracts=(CONTRACT,), price_attributes=("service_tier",))
@@ -134,4 +139,6 @@ def test_what_providers_count_comes_to_what_they_charge(database: str) -> None:
         "gemini-2.5-pro": 430 * Decimal("1.25") + 600 * Decimal("0.125") + 250 * 10,
         "claude-haiku-4-5": 1_000 + 5_000 * Decimal("0.1") + 200 * Decimal("1.25") + 50 * 5,
         "sonar": 10 + 3,
+        "gpt-5.6-luna": 298_976 + 1_024 * Decimal("0.1") + 93 * 6,
+        "command-a": 5 * Decimal("2.5") + 418 * 10,
     }

@@ -432,22 +432,27 @@ def test_a_message_of_anthropics_without_its_count_is_not_one_of_0_tokens(missin
         anthropic_usage({"id": "msg_x", "model": "c", "usage": usage}, account="a", source="s")
 
 
+class Sender:
+    """Keeps what LiteLLM's callback sends."""
+
+    def __init__(self) -> None:
+        self.sent: list[Any] = []
+
+    def send(self, event: Any, /) -> None:
+        self.sent.append(event)
+
+
 def test_litellms_callback_reads_anthropics_own_messages_and_names_the_model_where_the_response_does_not() -> None:
-    sent: list[Any] = []
-
-    class Sender:
-        def send(self, event: Any, /) -> None:
-            sent.append(event)
-
-    callback = litellm_callback(Sender(), source="litellm", account=lambda _: "acme")
+    sender = Sender()
+    callback = litellm_callback(sender, source="litellm", account=lambda _: "acme")
     ended = datetime(2026, 1, 2, tzinfo=UTC)
     usage = {"input_tokens": 10, "output_tokens": 1, "cache_read_input_tokens": 60, "cache_creation_input_tokens": 30}
     callback({"model": "x"}, {"type": "message", "id": "msg_x", "model": "c", "usage": usage}, ended, ended)
     callback({"model": "gpt-image-1"}, {"usage": {"input_tokens": 1, "output_tokens": 2}}, ended, ended)
     ranked = {"id": "9b1c", "results": [], "meta": {"billed_units": {"search_units": 2}}}
     callback({"model": "cohere/rerank-v3.5"}, ranked, ended, ended)
-    assert sent.pop()["data"].items() >= {"model": "cohere/rerank-v3.5", "search_units": 2}.items()
-    message, image = (event["data"] for event in sent)
+    assert sender.sent.pop()["data"].items() >= {"model": "cohere/rerank-v3.5", "search_units": 2}.items()
+    message, image = (event["data"] for event in sender.sent)
     assert (message["model"], *input_of(message)) == ("c", 100, 60, 30, None, None)
     assert (image["model"], image["output_tokens"]) == ("gpt-image-1", 2)
 

@@ -52,6 +52,7 @@ def test_the_guides_table_has_each_name_that_the_api_reads_and_no_other() -> Non
         "gen_ai.usage.audio.cache_read.input_tokens",
         "gen_ai.usage.image.cache_read.input_tokens",
         "gen_ai.usage.details.cache_audio_read_tokens",
+        "gen_ai.usage.cache_audio_read_tokens",
     }
 
 

@@ -171,6 +171,106 @@ def test_a_cached_token_of_audio_is_counted_as_cached_alone() -> None:
     assert found.items() >= {"cached_tokens": 700, "audio_input_tokens": 300, "image_input_tokens": 10}.items()
 
 
+def test_thoughts_of_googles_adk_are_output_where_it_counts_them_beside() -> None:
+    """Before 2.3: its own tests have 50 candidates and 10 thoughts as 50 output tokens and 10 beside."""
+    beside = "gen_ai.usage.experimental.reasoning_tokens"
+    without = {name: value for name, value in CALL.items() if name != "gen_ai.usage.output_tokens"}
+    adk = without | {"gen_ai.operation.name": "generate_content", beside: 46}
+    found = data(adk | {"gen_ai.usage.output_tokens": 6})
+    assert found.items() >= {"output_tokens": 52, "reasoning_tokens": 46}.items()
+    # All of the answer was thoughts.
+    assert data(adk).items() >= {"output_tokens": 46, "reasoning_tokens": 46}.items()
+    # What has the current name is within the output.
+    today = data(adk | {"gen_ai.usage.output_tokens": 52, "gen_ai.usage.reasoning.output_tokens": 46})
+    assert today.items() >= {"output_tokens": 52, "reasoning_tokens": 46}.items()
+
+
+def test_parts_are_read_under_the_names_of_openrouter_sentry_rig_mastra_and_pydantics_gateway() -> None:
+    """As their code has them in spans of operation `chat`; only their names of the sums are OpenTelemetry's."""
+    found = data(
+        CALL
+        | {
+            "gen_ai.usage.input_tokens.cached": 700,
+            "gen_ai.usage.input_tokens.cache_write": 50,
+            "gen_ai.usage.output_tokens.reasoning": 40,
+        }
+    )
+    assert found.items() >= {"cached_tokens": 700, "cache_write_tokens": 50, "reasoning_tokens": 40}.items()
+    # rig, and Mastra before it had the current name.
+    for name in ("gen_ai.usage.cached_tokens", "gen_ai.usage.cached_input_tokens"):
+        assert data(CALL | {name: 700})["cached_tokens"] == 700
+    gateway = data(
+        CALL
+        | {
+            "gen_ai.usage.cache_read_tokens": 700,
+            "gen_ai.usage.cache_write_tokens": 50,
+            "gen_ai.usage.input_audio_tokens": 300,
+            "gen_ai.usage.cache_audio_read_tokens": 100,
+            "gen_ai.usage.output_audio_tokens": 20,
+        }
+    )
+    expected = {"cached_tokens": 700, "cache_write_tokens": 50, "audio_input_tokens": 200, "audio_output_tokens": 20}
+    assert gateway.items() >= expected.items()
+    nested = CALL | {
+        "gen_ai.usage.prompt_tokens_details.cached_tokens": 700,
+        "gen_ai.usage.completion_tokens_details.reasoning_tokens": 40,
+    }
+    assert data(nested).items() >= {"cached_tokens": 700, "reasoning_tokens": 40}.items()
+
+
+def test_reasoning_of_xais_sdk_is_output_where_its_total_has_it_beside() -> None:
+    """A span of grok-3-mini as it is shown for its SDK. It was rejected: more reasoning than output."""
+    grok: dict[str, Attribute] = {
+        "gen_ai.usage.input_tokens": 30,
+        "gen_ai.usage.output_tokens": 151,
+        "gen_ai.usage.reasoning_tokens": 418,
+        "gen_ai.usage.total_tokens": 599,
+        "gen_ai.usage.cached_prompt_text_tokens": 11,
+    }
+    found = data(CALL | grok)
+    assert found.items() >= {"input_tokens": 30, "cached_tokens": 11, "output_tokens": 569}.items()
+    assert "reasoning_tokens" not in found
+    # Within the output, by the total, or of another sender, whose total nobody knows.
+    within = data(CALL | grok | {"gen_ai.usage.output_tokens": 569})
+    assert within.items() >= {"output_tokens": 569, "reasoning_tokens": 418}.items()
+    other = CALL | {name: value for name, value in grok.items() if "cached" not in name}
+    assert data(other).items() >= {"output_tokens": 151, "reasoning_tokens": 418}.items()
+    none = data(CALL | grok | {"gen_ai.usage.reasoning_tokens": 0, "gen_ai.usage.total_tokens": 181})
+    assert none.items() >= {"output_tokens": 151, "reasoning_tokens": 0}.items()
+
+
+@pytest.mark.parametrize(
+    ("kind", "operation"),
+    [("prompt", "chat"), ("retriever", "embeddings"), ("chain", "chain"), ("tool", "execute_tool")],
+)
+def test_langsmiths_spans_of_what_calls_no_model_are_no_requests(kind: str, operation: str) -> None:
+    """`prompt | model` is one call, of which LangSmith's exporter calls both parts `chat`."""
+    template: dict[str, Attribute] = {"langsmith.span.kind": kind, "gen_ai.operation.name": operation}
+    of_chain: dict[str, Attribute] = {"gen_ai.usage.input_tokens": 9, "gen_ai.usage.output_tokens": 3}
+    for written in (template, template | of_chain):
+        found = usage(PROTOBUF, request(span(written | {"weir.account": "acme"})).SerializeToString())
+        assert (found.spans, found.unknown) == ([], {})
+    assert data(CALL | {"langsmith.span.kind": "llm"})["input_tokens"] == 1200
+
+
+def test_parts_that_langsmith_has_as_a_text_are_read() -> None:
+    """Python's exporter writes `str(details)`, that of JavaScript JSON."""
+    python: dict[str, Attribute] = {
+        "gen_ai.usage.input_token_details": "{'audio': 10, 'cache_read': 700}",
+        "gen_ai.usage.output_token_details": "{'audio': 5, 'reasoning': 40}",
+    }
+    expected = {"cached_tokens": 700, "audio_input_tokens": 10, "reasoning_tokens": 40, "audio_output_tokens": 5}
+    assert data(CALL | python).items() >= expected.items()
+    script: dict[str, Attribute] = {
+        "gen_ai.usage.input_token_details": '{"flex_cache_read":700,"flex":500,"cache_creation":20}'
+    }
+    assert data(CALL | script).items() >= {"cached_tokens": 700, "cache_write_tokens": 20}.items()
+    # A name of its own comes first.
+    assert data(CALL | python | {"gen_ai.usage.cache_read.input_tokens": 600})["cached_tokens"] == 600
+    for nothing in ("", "{}", "{'cache_read': None}", "{'cache_read': -1}"):
+        assert "cached_tokens" not in data(CALL | {"gen_ai.usage.input_token_details": nothing})
+
+
 def test_audio_of_pydantic_ai_is_audio_and_what_of_it_was_cached_is_cached() -> None:
     """As its releases name it: `RequestUsage.opentelemetry_attributes`."""
     found = data(
@@ -197,7 +297,7 @@ def test_a_call_that_failed_is_an_error(more: dict[str, Attribute], changes: dic
 
 
 NO_NAMES = ["", "chatcmpl-1764093600", "1764093600123", "chatcmpl-17", "chatcmpl-998", "cmpl_0", "42"]
-NO_NAMES += ["vertex-ai-1764093600123", "chat.id.41"]
+NO_NAMES += ["vertex-ai-1764093600123", "chat.id.41", "chatcmpl-A1", "koboldcpp"]
 NAMES = ["msg_01XFDUDYJgAACzvnptvVoYEL", "chatcmpl-9J3uyL8392", "0b5c7d9e-1", "resp-abc", "a/7"]
 
 
