@@ -136,8 +136,8 @@ def lines_of_usage(database: Database) -> Check:
         accounts = list(invoiced)
         for start in range(0, len(accounts), _ACCOUNT_BATCH):
             some = accounts[start : start + _ACCOUNT_BATCH]
-            asked = {"accounts": some, "month": month}
-            used, expired = (database.execute(query, asked).fetchall() for query in (_USED, _EXPIRED))
+            parameters = {"accounts": some, "month": month}
+            used, expired = (database.execute(query, parameters).fetchall() for query in (_USED, _EXPIRED))
             compared = _Compared(
                 invoiced,
                 {(row["account"], row["currency"]): row["position"] for row in used},
