@@ -186,14 +186,17 @@ _TIERED: LiteralString = """
           ON accounts.plan = changed.plan AND changed.currency IN (accounts.currency, 'XXX')
         WHERE accounts.holds_until > changed.starts
     )
-    SELECT DISTINCT used.account, date_trunc('month', used.day)::date AS month
+    SELECT used.account, date_trunc('month', used.day)::date AS month, min(touched.starts) AS starts,
+           max(used.last_window_end) AS used_until
     FROM usage_days AS used JOIN touched ON touched.account = used.account
      AND coalesce(touched.meter, used.meter) = used.meter
      AND touched.starts < greatest(
-         used.last_window_end, (date_trunc('month', used.day) + interval '1 month') AT TIME ZONE 'UTC'
+         used.last_window_end,
+         (date_trunc('month', used.day) + interval '1 month') AT TIME ZONE 'UTC' + %(earliest)s
      )
     WHERE used.unit_price IS NULL AND used.price_version > 0 AND used.quantity <> 0
       AND used.day < date_trunc('month', now() AT TIME ZONE 'UTC' + %(earliest)s)
+    GROUP BY used.account, month, used.meter ORDER BY used.account, month
 """
 _WITH_PLANS: LiteralString = """
     SELECT DISTINCT account FROM catalog.account_history AS accounts
@@ -258,10 +261,7 @@ def refuse_closed(
         terms = {tuple(row.values()) for row in earlier.execute(_BY_TERMS, touched)}
         if months := list(ended(database, _perhaps(database, touched, terms))):
             raise ClosedMonthsTouched(months)
-        by_total = [
-            ClosedMonth(row["account"], row["month"], is_certain=False) for row in database.execute(_TIERED, touched)
-        ]
-        if months := list(ended(database, by_total)):
+        if months := list(ended(database, _by_total(database, touched))):
             raise ClosedMonthsTouched(months)
         if months := list(ended(database, _other_fees(database, earlier, touched))):
             raise ClosedMonthsTouched(months)
@@ -270,6 +270,18 @@ def refuse_closed(
     other = [row for row in after if tuple(row.values()) not in before and _is_other(row)]
     if months := list(ended(database, _by_month(other))):
         raise ClosedMonthsTouched(months)
+
+
+def _by_total(database: Connection, touched: Mapping[str, Any]) -> list[ClosedMonth]:
+    """Months with tiers or packages in which something changes, by the account's own calendar."""
+    rows = database.execute(_TIERED, touched).fetchall()
+    calendars = _calendars(database, {row["account"] for row in rows})
+    found = {
+        (row["account"], row["month"])
+        for row in rows
+        if row["starts"] < max(row["used_until"], billing_month(calendars[row["account"]], row["month"]).end)
+    }
+    return [ClosedMonth(*key, is_certain=False) for key in sorted(found)]
 
 
 def _touched(database: Connection, changes: Sequence[Change], ends: datetime | None) -> dict[str, Any] | None:
@@ -387,15 +399,19 @@ def ended(database: Connection, months: Sequence[ClosedMonth]) -> Iterator[Close
     if not months:
         return
     now = (database.execute("SELECT now() AS now").fetchone() or {})["now"]
-    accounts = sorted({month.account for month in months})
-    zones = {
-        row["account"]: list(map(ZoneChange, row["starts"], row["zones"]))
-        for row in database.execute(_ZONES, [accounts])
-    }
+    calendars = _calendars(database, {month.account for month in months})
     for month in months:
         is_same = month.is_certain and month.billed == month.becomes
-        if billing_month(zones.get(month.account, []), month.month).end <= now and not is_same:
+        if billing_month(calendars[month.account], month.month).end <= now and not is_same:
             yield month
+
+
+def _calendars(database: Connection, accounts: Collection[str]) -> Mapping[str, Sequence[ZoneChange]]:
+    """The time zones of each of these accounts."""
+    found: dict[str, Sequence[ZoneChange]] = dict.fromkeys(accounts, ())
+    for row in database.execute(_ZONES, [sorted(accounts)]):
+        found[row["account"]] = list(map(ZoneChange, row["starts"], row["zones"]))
+    return found
 
 
 def _named(month: ClosedMonth) -> str:

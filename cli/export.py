@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, date, datetime
 from typing import Annotated
 
 import typer
@@ -110,7 +110,12 @@ def usage(
     ] = None,
     last: Annotated[
         date | None,
-        typer.Option("--to-day", parser=_day, metavar="DATE", help="Up to this day, inclusive; yesterday by default."),
+        typer.Option(
+            "--to-day",
+            parser=_day,
+            metavar="DATE",
+            help="Up to this day, inclusive; by default yesterday, once an hour of today (UTC) is over.",
+        ),
     ] = None,
     form: FormatOption = Format.TABLE,
     data_dir: DataDir = DEFAULT_DATA_DIR,
@@ -118,24 +123,34 @@ def usage(
     """Write usage as one Parquet file a day, one row per request outcome and meter, and list the files.
 
     The files are `usage/log_date=DATE/usage.parquet`. A day is the one in UTC when Weir recorded the usage, so a day
-    that is over never changes, and later corrections are rows of later days: sum `quantity` and `amount` times `sign`.
-    `day` is the calendar day of the account. A second run replaces the files of its days.
+    never changes once it is over for an hour, and later corrections are rows of later days: sum `quantity` and `amount`
+    times `sign`. `day` is the calendar day of the account. A second run replaces the files of its days.
     """
     from deployment.stack import running_deployment
-    from jobs.exports.usage import export_usage
+    from jobs.exports.usage import export_usage, last_settled_day
     from jobs.runtime.delta.table import open_table
     from jobs.streams import Table
 
+    settled = last_settled_day(datetime.now(UTC))  # noqa: TID251 -- the top of the command
+    if last is None and first is not None and first > settled:
+        raise typer.BadParameter(
+            f"--from-day is {first}, which may still get rows: run this an hour after the day is over (UTC), or give "
+            "--to-day, too."
+        )
     tables = running_deployment(data_dir).tables
     found = open_table(tables, Table.USAGE)
     if found is None:
         typer.echo(f"There is no usage below {tables}: joins has not made it yet, or it is elsewhere.", err=True)
         return
-    yesterday = datetime.now(UTC).date() - timedelta(days=1)  # noqa: TID251 -- the top of the command
     with _exporting(), telling("Exporting usage:") as tell:
-        days = list(export_usage(found, destination_of(to, os.environ), first, last or yesterday, tell))
+        days = list(export_usage(found, destination_of(to, os.environ), first, last or settled, tell))
     rows: list[Row] = [{"log_date": str(day.log_date), "rows": day.rows, "file": day.file} for day in days]
     print_rows(rows, ("log_date", "rows", "file"), form)
+    if days and days[-1].log_date > settled:
+        typer.echo(
+            f"{days[-1].log_date} may still get rows: export it again an hour after it is over (UTC).",
+            err=True,
+        )
 
 
 @contextmanager

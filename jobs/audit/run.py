@@ -53,9 +53,9 @@ class Audit:
     tell: Callable[[str], None] = field(default=lambda _: None)
     appended: Callable[[pa.Table], None] = field(default=lambda _: None)
     """Called with CORRECTIONS as soon as they are rows of usage."""
-    compared: Callable[[int, datetime | None], None] = field(default=lambda _lsn, _since: None)
-    """Called with the lsn before which usage was billed when it is compared with windows and days, and with what was
-    received from when on is examined, without what was removed (None: all)."""
+    compared: Callable[[int, datetime | None, datetime | None], None] = field(default=lambda _lsn, _f, _since: None)
+    """Called with the lsn before which usage was billed when it is compared with windows and days, with billing's F
+    then, and with what was received from when on is examined, without what was removed (None: all)."""
 
     def run(self) -> Iterator[Check]:
         """The checks, in the order in which they are made.
@@ -69,7 +69,7 @@ class Audit:
             yield from check_invoices(self.postgres_url)
             return
         made = stored(self.postgres_url, self.scope)
-        self.compared(made.billed.position, pinned.since)
+        self.compared(made.billed.position, made.billed.frontier, pinned.since)
         opened = self._opened(present)
         assert opened is not None
         versions, retained = opened

@@ -103,7 +103,8 @@ def issue(
     batch = Batch()
     with database.transaction(force_rollback=not keeps):
         number = lock_series(database, terms.config.issuer)
-        locked = database.execute(_POSITION).fetchone()
+        # A rebuild for which it waited has made another row, which a second look finds.
+        locked = database.execute(_POSITION).fetchone() or database.execute(_POSITION).fetchone()
         assert locked is not None
         activity_number = hold_catalog(database)
         months = invoiced(database, accounts)

@@ -1,14 +1,14 @@
 """`weir export usage`: the Delta table `usage` as one Parquet file a day, with columns that stay.
 
-A day is that of `log_date`, when Weir appended the row: a day that is over never changes, so each row is in one file.
-`day` says on which calendar day of its account the usage is.
+A day is that of `log_date`, when Weir appended the row: a day that is over for SETTLES_WITHIN never changes, so each
+row is in one file. `day` says on which calendar day of its account the usage is.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from datetime import date
+from datetime import UTC, date, datetime, timedelta
 
 import polars as pl
 import pyarrow as pa
@@ -50,6 +50,10 @@ SCHEMA = pa.schema(
 A null `quantity` should have been reported, and was not. Columns are only ever added, at the end."""
 _OF_ROW = [name for name in SCHEMA.names if name not in ("meter", "quantity", "price_version", "unit_price", "amount")]
 ROWS_PER_BATCH = 50_000
+SETTLES_WITHIN = timedelta(hours=1)
+"""A batch has the day on which it began to be written: a large one is committed minutes after midnight, and clocks of
+machines differ.
+"""
 
 
 @dataclass(frozen=True)
@@ -59,6 +63,11 @@ class ExportedDay:
     log_date: date
     rows: int
     file: str
+
+
+def last_settled_day(now: datetime) -> date:
+    """The last day of which no row comes any more."""
+    return (now - SETTLES_WITHIN).astimezone(UTC).date() - timedelta(days=1)
 
 
 def export_usage(

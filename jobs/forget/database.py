@@ -8,11 +8,14 @@ from typing import Any
 
 import psycopg
 
+from jobs.forget.sessions import merge_sessions
 from jobs.forget.tables import Person
 from metering.erasure import mention
 
 _LOCK = "SELECT FROM jobs WHERE job IN ('billing', 'sessionization') ORDER BY job FOR UPDATE"
 """A batch holds a share lock on its row until it is committed."""
+_LOCK_BILLS = "SELECT FROM positions WHERE job = 'billing' AND input = 'usage' FOR UPDATE"
+"""A close holds a share lock on it, as its statements must see one state of what is billed."""
 _SESSIONS = """
 UPDATE sessions SET user_id = %(name)s, updated_at = updated_at
 WHERE account = %(account)s AND user_id = %(user)s
@@ -74,6 +77,34 @@ theirs.account = %(account)s AND theirs.member = %(user)s AND theirs.meter = ANY
   AND known.member = %(name)s AND {_SAME_PRICE}
   AND (known.account, known.first_day, known.meter) = (theirs.account, theirs.first_day, theirs.meter)
 """
+# Who went on meanwhile was counted under both names, and is one person: such periods are counted again, as billing does
+# after a removal.
+_PERIOD_TWINS = f"""
+SELECT DISTINCT known.account, known.first_day, known.meter, known.model, known.currency, known.price_version
+FROM usage_members AS theirs JOIN usage_members AS known ON {_MEMBER_TWINS}
+"""
+_COUNTED_AGAIN = f"""
+UPDATE usage_days AS days SET
+    next_position = greatest(next_position, (
+        SELECT next_position FROM positions WHERE job = 'billing' AND input = 'usage'
+    )),
+    updated_at = now(),
+    quantity = (
+        SELECT count(*) FROM (
+            SELECT FROM usage_members AS theirs
+            WHERE (theirs.account, theirs.first_day, theirs.meter) = (known.account, known.first_day, known.meter)
+              AND {_SAME_PRICE}
+            GROUP BY CASE WHEN member = %(user)s THEN %(name)s ELSE member END HAVING sum(member_rows) > 0
+        ) AS present
+    )
+FROM ({_PERIOD_TWINS}) AS known
+WHERE (days.account, days.day, days.meter) = (known.account, known.first_day, known.meter)
+  AND {_SAME_PRICE.replace("theirs", "days")}
+"""
+_DECIDE_COUNTS_AGAIN = f"""
+INSERT INTO thresholds_due (account)
+SELECT %(account)s WHERE EXISTS (SELECT FROM catalog.limits) AND EXISTS ({_PERIOD_TWINS})
+"""
 _MEMBERS_ADD = f"""
 UPDATE usage_members AS known SET member_rows = known.member_rows + theirs.member_rows
 FROM usage_members AS theirs WHERE {_MEMBER_TWINS}
@@ -101,7 +132,13 @@ STEPS = {
     "usage_dimensions": (_SUMS_REMOVE,),
     "threshold_changes": (_THRESHOLDS_REMOVE, _THRESHOLDS),
     "usage_day_dimensions": (_COMBINATIONS_ADD, _COMBINATIONS_REMOVE, _renaming("usage_day_dimensions")),
-    "usage_members": (_MEMBERS_ADD, _MEMBERS_REMOVE, _MEMBERS.format(table="usage_members")),
+    "usage_members": (
+        _DECIDE_COUNTS_AGAIN,
+        _COUNTED_AGAIN,
+        _MEMBERS_ADD,
+        _MEMBERS_REMOVE,
+        _MEMBERS.format(table="usage_members"),
+    ),
     "late_members": (_MEMBERS.format(table="late_members"),),
     "isolated_records": (_FAILURES,),
 }
@@ -123,7 +160,10 @@ def counting_users(connection: psycopg.Connection[Any]) -> list[str]:
 
 
 def change(connection: psycopg.Connection[Any], person: Person) -> Iterator[Changed]:
-    """Give a person's rows the other name, in a transaction of its own; quantities and sums stay as they are."""
+    """Give a person's rows the other name, in a transaction of its own; quantities and sums stay as they are.
+
+    But who was counted under both names, or has sessions under both, has one from then on.
+    """
     values = {
         "account": person.account,
         "user": person.user_id,
@@ -135,6 +175,8 @@ def change(connection: psycopg.Connection[Any], person: Person) -> Iterator[Chan
     done = []
     with connection.transaction():
         connection.execute(_LOCK)
+        connection.execute(_LOCK_BILLS)
+        merge_sessions(connection, values)
         for table, statements in STEPS.items():
             counts = [connection.execute(statement.encode(), values).rowcount for statement in statements]
             done.append(Changed(table, sum(counts[-2:])))

@@ -80,13 +80,16 @@ class Rebuild:
         becomes unavailable. Then nothing was changed.
         """
         refuse_other_schema(self.postgres_url)
-        source, known = whole(self.tables, self.plan.job.reads), self.known()
+        whole(self.tables, self.plan.job.reads)
+        known = self.known()
         dumped = known.config.model_dump(mode="json")
         ownership = Ownership.take(self.job.value, self.postgres_url, dumped, 1 + known.epoch, is_alone=True)
         try:
             declare(ownership.connection, known.config.declared, are_all=False)
             with ownership.transaction() as cursor:
                 cursor.execute("SET LOCAL idle_in_transaction_session_timeout = 0")
+                # `weir forget` waits from here on: what it has rewritten until now is read without the name.
+                source = whole(self.tables, self.plan.job.reads)
                 self._empty(cursor)
                 records = self._fold_all(cursor, source, known)
                 floor = self._floor(cursor, source.next_lsn)

@@ -22,7 +22,7 @@ from typer.testing import CliRunner
 
 from cli.main import app
 from jobs.exports.files import destination_of
-from jobs.exports.usage import SCHEMA, export_usage
+from jobs.exports.usage import SCHEMA, export_usage, last_settled_day
 from jobs.streams import USAGE, Table
 from tests.pages import blocks_of
 
@@ -126,6 +126,30 @@ def test_the_command_lists_the_files(written: tuple[DeltaTable, list[dict[str, A
     assert [row["file"] for row in listed] == [f"usage/log_date=2026-10-0{day}/usage.parquet" for day in (1, 2)]
     wrong = CliRunner().invoke(app, [*command, "--from-day", "yesterday"], env=places)
     assert "is not a day such as 2026-10-01" in wrong.stderr
+
+
+def test_a_day_of_which_a_batch_may_still_come_is_left_out_or_said_to_grow(
+    written: tuple[DeltaTable, list[dict[str, Any]]], tmp_path: Path
+) -> None:
+    """A batch has the day on which it began to be written, and a large one is committed minutes later."""
+    midnight = datetime(2026, 10, 3, tzinfo=UTC)
+    minutes = {0: date(2026, 10, 1), 59: date(2026, 10, 1), 60: date(2026, 10, 2)}
+    assert {at: last_settled_day(midnight + timedelta(minutes=at)) for at in minutes} == minutes
+
+    coming = date(2999, 1, 1)
+    table, _ = written
+    [row] = _rows(random.Random(6), 1)
+    write_deltalake(table, pa.Table.from_pylist([row | {"log_date": coming}], USAGE), mode="append")
+    places = {
+        "WEIR_TABLES": str(tmp_path),
+        "WEIR_KAFKA_BOOTSTRAP": "none:9092",
+        "WEIR_POSTGRES_URL": "postgresql://x/x",
+    }
+    command = ["export", "usage", "--to", str(tmp_path / "out"), "--from-day", str(coming)]
+    refused = CliRunner().invoke(app, command, env=places)
+    assert (refused.exit_code, "which may still get rows" in " ".join(refused.stderr.split())) == (2, True)
+    done = CliRunner().invoke(app, [*command, "--to-day", str(coming)], env=places)
+    assert (done.exit_code, f"{coming} may still get rows" in done.stderr) == (0, True)
 
 
 def test_the_query_that_the_guide_shows_reads_the_table(

@@ -114,8 +114,11 @@ class Books:
             self.connection.execute(
                 """INSERT INTO audits (
                        received_from, occurred_to, version, finished_at, is_proved, unexpected, billed_to,
-                       activity_number
-                   ) VALUES (%s, %s, 'test', now(), %s, %s, (SELECT next_position FROM positions), %s)""",
+                       billed_frontier, activity_number
+                   ) VALUES (
+                       %s, %s, 'test', now(), %s, %s, (SELECT next_position FROM positions),
+                       (SELECT frontier FROM positions), %s
+                   )""",
                 [self._examined_from(scope), scope.until, clean, Jsonb({} if clean else {"I6": 1}), began["number"]],
             )
         return clean

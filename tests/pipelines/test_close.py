@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any
@@ -12,14 +13,17 @@ import pytest
 
 from jobs.audit.bills.invoices import check_invoices
 from jobs.audit.recompute.basis import EVERYTHING, Scope
+from jobs.billing.config import BillingConfig
 from jobs.close.config import CloseConfig
 from jobs.close.readiness import Open
 from jobs.close.void import void
 from metering.invoices import Rounding
+from metering.meters import Meter
 from metering.price_tiers import PriceTerms
 from tests.database_rows import write
-from tests.pipelines.billing import Price
+from tests.pipelines.billing import Price, bill, usage_row
 from tests.pipelines.closing import DECEMBER, JANUARY, NOON, NOVEMBER, OCTOBER, Books, books_of
+from tests.waiting import wait_until
 
 PRICE = Price(7, Decimal("0.0015"))
 IN_NOVEMBER = NOON + timedelta(days=31)
@@ -704,3 +708,60 @@ def test_a_month_that_is_invoiced_after_a_later_one_hides_no_change_of_that(book
     books.end(DECEMBER)
     assert [row["total"] for row in books.close(DECEMBER)] == [Decimal("0.75")]
     assert books.faults() == []
+
+
+def test_a_straggler_whose_wait_ends_after_the_close_is_no_fault_and_is_on_the_next_invoice(books: Books) -> None:
+    """F passes the deadline while nobody uses anything: no position of usage says that the month has changed."""
+    waits: Any = {"late_policy": {"input_tokens": "hold"}, "hold": {"seconds": 864_000, "expires": "correct"}}
+    holding = BillingConfig.model_validate(waits)
+    books.open()
+    books.use(1_000)
+    late = usage_row(books.lsn, NOON, timedelta(days=28), price=PRICE, quantities={Meter.INPUT_TOKENS: 2_000})
+    bill(books.connection, [late], holding)
+    books.lsn += 1
+    books.end(OCTOBER)
+    assert [row["total"] for row in books.leave_open(OCTOBER, Open.HELD)] == [Decimal("1.50")]
+    passed = NOON + timedelta(days=40)
+    bill(books.connection, [], holding, frontier=passed, next_position=books.lsn)
+    books.reach(passed)
+    assert [row["quantity"] for row in books.rows("SELECT quantity FROM usage_months")] == [Decimal(3_000)]
+    assert [check.holds for check in check_invoices(books.database)] == [True, True]
+    books.end(NOVEMBER)
+    assert [row["total"] for row in books.close(NOVEMBER)] == [Decimal("3.00")]
+    assert [check.holds for check in check_invoices(books.database)] == [True, True]
+
+
+def test_a_straggler_whose_wait_ends_after_the_audit_is_audited_before_it_is_on_an_invoice(books: Books) -> None:
+    """Nobody uses anything between an audit and the close, but what has waited is billed."""
+    waits: Any = {"late_policy": {"input_tokens": "hold"}, "hold": {"seconds": 864_000, "expires": "correct"}}
+    holding = BillingConfig.model_validate(waits)
+    books.open()
+    books.use(1_000)
+    late = usage_row(books.lsn, NOON, timedelta(days=28), price=PRICE, quantities={Meter.INPUT_TOKENS: 2_000})
+    bill(books.connection, [late], holding)
+    books.lsn += 1
+    books.end(OCTOBER)
+    books.audit(EVERYTHING)
+    passed = NOON + timedelta(days=40)
+    bill(books.connection, [], holding, frontier=passed, next_position=books.lsn)
+    books.reach(passed)
+    assert [row["total"] for row in books.close(OCTOBER)] == [Decimal("4.50")]
+    assert len(books.audits) == 2
+    books.close(OCTOBER)
+    assert len(books.audits) == 2
+
+
+def test_a_close_that_has_waited_for_a_rebuild_goes_on_by_what_that_made(books: Books) -> None:
+    """A rebuild deletes the position and stores another one, as one transaction; a close that waits sees it deleted."""
+    books.open()
+    books.use(1_000)
+    books.end(OCTOBER)
+    with psycopg.connect(books.database) as rebuild, ThreadPoolExecutor(1) as pool:
+        columns = "job, input, next_position, frontier"
+        position = rebuild.execute(f"DELETE FROM positions RETURNING {columns}").fetchone()
+        rebuild.execute(f"INSERT INTO positions ({columns}) VALUES (%s, %s, %s, %s)", position)
+        closed = pool.submit(books.close)
+        waits = "SELECT FROM pg_locks WHERE NOT granted"
+        wait_until(lambda: closed.done() or rebuild.execute(waits).fetchone() is not None, "the close waits")
+        rebuild.commit()
+        assert [row["outcome"] for row in closed.result(timeout=30)] == ["issued"]

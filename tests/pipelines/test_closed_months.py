@@ -130,6 +130,20 @@ def test_a_price_of_unpriced_usage_that_raises_a_total_of_volume_tiers_is_asked_
     assert months(refused.value) == [(LAST_MONTH, {}, {})]
 
 
+def test_the_last_hours_of_a_month_behind_utc_raise_a_total_of_volume_tiers(billed: str) -> None:
+    """Where a month of Los Angeles ends is another one in UTC already."""
+    with psycopg.connect(billed) as connection:
+        connection.execute("UPDATE catalog.account_zones SET timezone = 'America/Los_Angeles'")
+        connection.execute("UPDATE usage_days SET unit_price = NULL, price_version = 2")
+    begins = LAST_MONTH + timedelta(hours=3)
+    last_day = {"account": "a", "day": (begins - timedelta(days=1)).date(), "model": "m1", "meter": "requests"}
+    of_day = {"currency": "EUR", "quantity": 6, "first_window": begins, "last_window_end": begins + MINUTE}
+    write(billed, "usage_days", {**last_day, **of_day})
+    with pytest.raises(ClosedMonthsTouched, match="what tiers or packages price may change") as refused:
+        store(billed, parse_catalog(price("0.01", since=LAST_MONTH + timedelta(hours=1))))
+    assert months(refused.value) == [(BEFORE_LAST, {}, {}), (LAST_MONTH, {}, {})]
+
+
 def test_tiers_that_begin_now_or_price_another_meter_are_not_asked_about(billed: str) -> None:
     store(billed, parse_catalog(TIERED.format("m1", NOW.isoformat(), 4)))
     store(billed, parse_catalog(TIERED.format("m9", JANUARY.isoformat(), 4)))

@@ -24,12 +24,13 @@ from jobs.forget.run import Request, Waiting, carry_out, record
 from jobs.forget.tables import Person, replace_rows, stretches
 from jobs.forget.verify import Canary, search
 from jobs.ingestion.erasures import people_of
+from jobs.rebuild.run import Known, Rebuild
 from jobs.runtime.delta.compaction import compact
 from jobs.runtime.delta.table import open_table
 from jobs.runtime.errors import Refused
 from jobs.streams import Table
 from metering.erasure import keys_of
-from metering.vocabulary import Disposition
+from metering.vocabulary import Disposition, Job
 from tests.simulation.applications import JOBS, simulated
 from tests.simulation.audits import audit, proof
 from tests.simulation.calls import Fault
@@ -201,6 +202,62 @@ def test_a_person_is_forgotten_and_no_sum_no_check_and_no_redelivery_changes(wor
         assert kept_rows.fetchall() == [(1, ACCOUNT, "asked by letter", "dpo", False)]
         activity = connection.execute("SELECT document FROM activity_log WHERE document LIKE '%forget%'").fetchall()
         assert len(activity) == 1
+
+
+def test_who_goes_on_while_being_forgotten_is_counted_once_and_has_one_session(world: World) -> None:
+    """What joins remembers still has the name, and new events at the same instant have the pseudonym already."""
+    before = users_of_the_month(world)
+    one_more = 1 + sum(quantity for _, quantity in before)
+    with psycopg.connect(world.database) as connection:
+        connection.execute(
+            "INSERT INTO catalog.limits (account, meter, period, quantity, effective_from)"
+            " VALUES (%s, 'users_of_a_month', 'P1M', %s, '2025-01-01Z')",
+            [ACCOUNT, one_more],
+        )
+    for step in (Send(0, "request", 0, 50, 0, None), *ROUND):
+        step.do(world)
+    person(world)
+    for step in (Send(0, "usage", 0, 52, 0, 7), *ROUND):
+        step.do(world)
+    assert forget(world)
+    assert users_of_the_month(world) == before
+    for step in (Send(0, "completion", 0, 50, 0, 5), *ROUND):
+        step.do(world)
+    assert users_of_the_month(world) != before, "billing has just heard of the one that joins remembered"
+    settled(world)
+    assert [step for step in forget(world) if isinstance(step, Waiting)] == []
+    assert users_of_the_month(world) == before
+    assert_proved(world)
+    settled(world)
+    with psycopg.connect(world.database) as connection:
+        found = connection.execute("SELECT threshold, is_crossed FROM threshold_changes ORDER BY version").fetchall()
+    assert found[:1] == [(one_more, True)]
+    assert found[-1:] == [(one_more, False)], "nobody has one user more"
+
+
+@pytest.mark.parametrize("job", [Job.BILLING, Job.SESSIONIZATION])
+def test_a_rebuild_that_began_before_the_name_was_gone_does_not_bring_it_back(world: World, job: Job) -> None:
+    before = bills(world)
+
+    class Begun(Rebuild):
+        """It has looked at the table, and somebody is forgotten before it takes the application's place."""
+
+        def known(self) -> Known:
+            found = super().known()
+            forget(world)
+            return found
+
+    Begun(job, str(world.tables), world.database).run()
+    assert [place for place in places(world) if place.startswith("Postgres")] == []
+    assert bills(world) == before
+
+
+def users_of_the_month(world: World) -> Any:
+    with psycopg.connect(world.database) as connection:
+        return connection.execute(
+            "SELECT model, quantity FROM usage_months WHERE meter = 'users_of_a_month' AND account = %s ORDER BY 1",
+            [ACCOUNT],
+        ).fetchall()
 
 
 @pytest.mark.long

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import date
+from datetime import date, datetime
 from decimal import Decimal
 from functools import cached_property
 from typing import Any
@@ -15,6 +15,7 @@ from psycopg.rows import dict_row
 
 from jobs.audit.check import Check, first_sentence
 from jobs.audit.tables.database import STATEMENT_SECONDS
+from jobs.billing.staged import IS_BILLED
 from jobs.billing_progress import Database, Row
 from jobs.queries.bills import TIER_INCLUDED, read_month
 from jobs.queries.catalog_changes import CHANGES
@@ -50,6 +51,7 @@ _LAST = """
         SELECT account, period, currencies.currency,
                max(usage_position) FILTER (WHERE voided.invoice IS NULL) AS position,
                max(activity_number) FILTER (WHERE voided.invoice IS NULL) AS activity_number,
+               max(frontier) FILTER (WHERE voided.invoice IS NULL) AS frontier,
                bool_or(
                    voided.invoice IS NOT NULL AND invoices.currency = currencies.currency
                    AND NOT EXISTS (SELECT FROM invoices AS next WHERE next.replaces = invoices.invoice)
@@ -59,17 +61,29 @@ _LAST = """
         GROUP BY account, period, currencies.currency
     )
     SELECT account, period, currency, coalesce(is_voided, false) AS is_voided, max(position) OVER later AS position,
-           max(activity_number) OVER later AS activity_number
+           max(activity_number) OVER later AS activity_number, max(frontier) OVER later AS frontier
     FROM months WINDOW later AS (PARTITION BY account, currency ORDER BY period DESC)
     ORDER BY period, account
 """
 # Usage of one member of a pool is another share of its tiers for all.
+_OF_POOLS = f"""
+    (
+        SELECT account, account FROM unnest(%(accounts)s::text[]) AS asked (account) UNION {POOLED_IN}
+    ) AS of_pools (account, member)
+"""
 _USED = f"""
     SELECT of_pools.account, currency, max(next_position) AS position
-    FROM (
-        SELECT account, account FROM unnest(%(accounts)s::text[]) AS asked (account) UNION {POOLED_IN}
-    ) AS of_pools (account, member) JOIN usage_months ON usage_months.account = member
+    FROM {_OF_POOLS} JOIN usage_months ON usage_months.account = member
     WHERE usage_months.month = %(month)s GROUP BY 1, 2
+"""
+# What waited until F has passed its deadline is billed then, perhaps without a row of usage: the position stays.
+_EXPIRED = f"""
+    SELECT of_pools.account, currency, max(hold_until) AS until
+    FROM {_OF_POOLS} JOIN stragglers ON stragglers.account = member
+    WHERE settled > 0 AND hold_until IS NOT NULL AND decided_lsn IS NULL AND {IS_BILLED}
+      AND coalesce(day, window_start::date) >= %(month)s
+      AND coalesce(day, window_start::date) < (%(month)s::date + interval '1 month')::date
+    GROUP BY 1, 2
 """
 _MONEY = """
     SELECT DISTINCT ON (account, currency) account, currency, minor_unit, rounding FROM invoices
@@ -122,8 +136,13 @@ def lines_of_usage(database: Database) -> Check:
         accounts = list(invoiced)
         for start in range(0, len(accounts), _ACCOUNT_BATCH):
             some = accounts[start : start + _ACCOUNT_BATCH]
-            used = database.execute(_USED, {"accounts": some, "month": month}).fetchall()
-            compared = _Compared(invoiced, {(row["account"], row["currency"]): row["position"] for row in used})
+            parameters = {"accounts": some, "month": month}
+            used, expired = (database.execute(query, parameters).fetchall() for query in (_USED, _EXPIRED))
+            compared = _Compared(
+                invoiced,
+                {(row["account"], row["currency"]): row["position"] for row in used},
+                {(row["account"], row["currency"]): row["until"] for row in expired},
+            )
             every = last_lines(database, some, month)
             closed = closed_moneys(database, some, month, every)
             charged = charged_lines(month, every, _moneys(database, some).get, closed)
@@ -146,10 +165,13 @@ def _moneys(database: Database, accounts: Sequence[str]) -> Mapping[tuple[str, s
 
 @dataclass(frozen=True)
 class _Compared:
-    """Which currencies of a month are compared. `invoiced`: rows of _LAST; `used`: up to where there is usage of it."""
+    """Which currencies of a month are compared. `invoiced`: rows of _LAST; `used`: up to where there is usage of it;
+    `expired`: the last deadline with which something that waited was billed.
+    """
 
     invoiced: Mapping[str, Mapping[str | None, Row]]
     used: Mapping[tuple[str, str | None], int | None]
+    expired: Mapping[tuple[str, str | None], datetime]
 
     def row(self, account: str, currency: str) -> Row:
         return self.invoiced[account].get(currency) or self.invoiced[account][None]
@@ -159,7 +181,9 @@ class _Compared:
         if last["is_voided"] or last["position"] is None:
             return False
         billed: int = last["position"]
-        return (self.used.get((account, currency)) or 0) <= billed
+        expired = self.expired.get((account, currency))
+        is_later = expired is not None and expired > last["frontier"]
+        return not is_later and (self.used.get((account, currency)) or 0) <= billed
 
 
 @dataclass(frozen=True)

@@ -35,7 +35,7 @@ _CHECKED = "UPDATE audits SET checks = %s, unexpected = %s WHERE audit_id = %s"
 _APPENDED = "UPDATE audits SET corrected = %s, changed = %s WHERE audit_id = %s"
 # An audit of a period proves no more of it than retention has left. One without a period proves all that is there.
 _COMPARED = (
-    "UPDATE audits SET billed_to = %s,"
+    "UPDATE audits SET billed_to = %s, billed_frontier = %s,"
     " received_from = CASE WHEN received_from IS NOT NULL THEN greatest(received_from, %s) END WHERE audit_id = %s"
 )
 _FINISH = "UPDATE audits SET finished_at = now(), is_proved = %s, failure = %s WHERE audit_id = %s"
@@ -94,11 +94,11 @@ class Record:
             money[cause][currency] = f"{amount.normalize(EXACT):f}"
         self._write(_APPENDED, Jsonb(dict(sorted(self._rows.items()))), Jsonb(money))
 
-    def compared(self, billed_to: int, since: datetime | None) -> None:
-        """It compares usage before this lsn with what is billed: what changes later is not proved by it, nor is what
-        was received before `since`.
+    def compared(self, billed_to: int, frontier: datetime | None, since: datetime | None) -> None:
+        """It compares usage before this lsn with what is billed at this F: what changes later is not proved by it, nor
+        is what was received before `since`.
         """
-        self._write(_COMPARED, billed_to, since)
+        self._write(_COMPARED, billed_to, frontier, since)
 
     def finish(self, failure: str | None = None) -> None:
         """Mark the audit as finished. It is a proof if it ended normally and every check holds."""
