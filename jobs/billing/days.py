@@ -36,19 +36,25 @@ SELECT account, day, dimensions, first_lsn FROM placed LEFT JOIN taken USING (ac
 WHERE place + coalesce(taken.rows, 0) <= %(most)s
 """
 
+# First by the text of dimensions: a day has fewer rows than its minutes, and only these are looked up.
 ADD = f"""
 INSERT INTO usage_days AS old (
     account, day, model, meter, currency, price_version, dimensions, is_other, quantity, unit_price, usage_rows,
     first_window, last_window_end, corrected, next_position
 )
-SELECT staged.account, staged.day, model, meter, currency, price_version, known.dimensions,
-       staged.dimensions IS NOT NULL AND known.dimensions IS NULL,
-       trim_scale(sum(quantity)), max(unit_price), sum(sign * metered_rows),
-       min(window_start), max(window_start) + %(minute)s, bool_or(is_correction), %(position)s
-FROM staged LEFT JOIN usage_day_dimensions AS known
+SELECT summed.account, summed.day, model, meter, currency, price_version, known.dimensions,
+       summed.dimensions IS NOT NULL AND known.dimensions IS NULL,
+       trim_scale(sum(quantity)), max(unit_price), sum(usage_rows), min(first_window),
+       max(last_window) + %(minute)s, bool_or(is_correction), %(position)s
+FROM (
+    SELECT account, day, model, meter, currency, price_version, dimensions, sum(quantity) AS quantity,
+           max(unit_price) AS unit_price, sum(sign * metered_rows) AS usage_rows, min(window_start) AS first_window,
+           max(window_start) AS last_window, bool_or(is_correction) AS is_correction
+    FROM staged WHERE {IS_BILLED} AND metered_rows > 0
+    GROUP BY account, day, model, meter, currency, price_version, dimensions
+) AS summed LEFT JOIN usage_day_dimensions AS known
   ON (known.account, known.day, known.dimensions_key)
-   = (staged.account, staged.day, sha256(jsonb_send(staged.dimensions::jsonb)))
-WHERE {IS_BILLED} AND metered_rows > 0
+   = (summed.account, summed.day, sha256(jsonb_send(summed.dimensions::jsonb)))
 GROUP BY 1, 2, 3, 4, 5, 6, 7, 8
 ORDER BY 1, 2, 3, 4, 5, 6, 7, 8
 ON CONFLICT ON CONSTRAINT usage_days_key DO UPDATE SET

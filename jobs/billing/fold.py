@@ -5,6 +5,7 @@ Rows that cannot be summed are refused.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from typing import Any
 
@@ -14,7 +15,7 @@ from jobs.billing import outbox
 from jobs.billing.config import BillingConfig
 from jobs.billing.corrections import inherit, record
 from jobs.billing.days import add_days
-from jobs.billing.holding import decide, keep_decided, let_small_go
+from jobs.billing.holding import decide, is_due, keep_decided, let_small_go
 from jobs.billing.members import take_members
 from jobs.billing.staged import IS_BILLED
 from jobs.runtime.errors import Refused
@@ -33,21 +34,31 @@ ORDER BY cause <> ALL (%(known)s) DESC LIMIT 1
 """
 
 # Another unit price under one version would change what its windows were billed at. Rows with a price have a model and
-# a currency too, so each finds its window by the key's index.
+# a currency too, so each finds its window by the key's index: one by one (OFFSET 0), as few rows stand alone, and the
+# planner expects all of them to.
+UNEQUAL = "SELECT price_version FROM staged GROUP BY price_version HAVING min(unit_price) <> max(unit_price) LIMIT 1"
 REPRICED = """
-SELECT price_version FROM staged GROUP BY price_version HAVING min(unit_price) <> max(unit_price)
-UNION ALL
-SELECT staged.price_version
-FROM staged JOIN usage_windows USING (window_start, account, model, meter, currency, price_version)
-WHERE usage_windows.unit_price <> staged.unit_price
+SELECT alone.price_version
+FROM staged AS alone CROSS JOIN LATERAL (
+    SELECT unit_price FROM usage_windows AS known
+    WHERE (known.window_start, known.account, known.model, known.meter, known.currency, known.price_version)
+        = (alone.window_start, alone.account, alone.model, alone.meter, alone.currency, alone.price_version)
+    OFFSET 0
+) AS billed
+WHERE alone.usage_lsn IS NOT NULL AND billed.unit_price <> alone.unit_price
 LIMIT 1
 """
+
+# Stragglers, what corrects others, and decisions. Most batches have none of them, and skip what is about them alone.
+STANDS_ALONE = "SELECT FROM staged WHERE usage_lsn IS NOT NULL LIMIT 1"
 
 # Null is not 0: a completion that came and did not report a meter leaves a row that counts it. A zero leaves nothing.
 # The amount is the row's own quantity times its unit price: nothing adds it up, so nothing rounds or ends it.
 # A window that no row had reached before is still corrected by a straggler: it had closed, empty. What was late or not
 # reported is counted as it arrives, and not taken back with it. A version grows as the position does, and by 1 with
-# each straggler: so one deadline after the other and all at once make the same of it.
+# each straggler: so one deadline after the other and all at once make the same of it. Rows are sorted before they are
+# added up: most keys have one row, and would be hashed and sorted. A window of another unit price gets no number: the
+# statement fails, and its error names the version.
 ADD = f"""
 INSERT INTO usage_windows AS old (
     window_start, window_end, account, model, meter, currency, price_version,
@@ -58,12 +69,20 @@ SELECT window_start, window_start + %(minute)s, account, model, meter, currency,
        trim_scale(coalesce(sum(quantity) FILTER (WHERE late), 0)), coalesce(sum(metered_rows) FILTER (WHERE late), 0),
        sum(unmetered_rows), bool_or(is_correction),
        %(position)s + coalesce(sum(metered_rows) FILTER (WHERE decision IS NOT NULL), 0), %(position)s
-FROM staged
-WHERE {IS_BILLED}
+FROM (
+    SELECT window_start, account, model, meter, currency, price_version, unit_price, quantity, metered_rows,
+           unmetered_rows, late, is_correction, decision
+    FROM staged
+    WHERE {IS_BILLED}
+    ORDER BY window_start, account, model, meter, currency, price_version
+) AS sorted
 GROUP BY window_start, account, model, meter, currency, price_version
 ORDER BY window_start, account, model, meter, currency, price_version
 ON CONFLICT ON CONSTRAINT usage_windows_key DO UPDATE SET
-    quantity = trim_scale(old.quantity + excluded.quantity),
+    quantity = CASE
+        WHEN old.unit_price <> excluded.unit_price THEN ('price version ' || excluded.price_version)::numeric
+        ELSE trim_scale(old.quantity + excluded.quantity)
+    END,
     unit_price = coalesce(old.unit_price, excluded.unit_price),
     late_quantity = trim_scale(old.late_quantity + excluded.late_quantity),
     late_rows = old.late_rows + excluded.late_rows,
@@ -112,13 +131,15 @@ ON CONFLICT (usage_lsn, meter) DO UPDATE SET
 # request never came. Units that another meter bills are counted with that meter; a straggler is counted once.
 COUNT = f"""
 SELECT meter, decision, late, price_version IS NULL AND model IS NOT NULL,
-       coalesce(sum(metered_rows) FILTER (WHERE NOT is_contained OR (decision IS NOT NULL AND is_alone)), 0),
+       coalesce(sum(metered_rows) FILTER (WHERE is_single OR coalesce(price_version > {BILLED_AS_PART}, true)), 0),
        sum(unmetered_rows)
-FROM (
-    SELECT *, coalesce(price_version <= {BILLED_AS_PART}, false) AS is_contained,
-           count(*) OVER (PARTITION BY usage_lsn, meter) = 1 AS is_alone
-    FROM staged WHERE cause = %s
-) AS of_stream GROUP BY 1, 2, 3, 4
+FROM ({{rows}}) AS of_stream GROUP BY 1, 2, 3, 4
+"""
+ORDINARY = "SELECT *, false AS is_single FROM staged"
+WITH_STRAGGLERS = f"""
+{ORDINARY} WHERE usage_lsn IS NULL
+UNION ALL
+SELECT *, count(*) OVER (PARTITION BY usage_lsn, meter) = 1 FROM staged WHERE usage_lsn IS NOT NULL AND cause = %s
 """
 
 
@@ -139,22 +160,23 @@ def fold(cursor: psycopg.Cursor[Any], config: BillingConfig, around: Fold) -> Co
             f"the causes {', '.join(UsageCause)}, sign 1 or -1, and an amount with every price: quantity x unit price, "
             "one per price version); install the version that wrote them and start billing again"
         )
-    repriced = cursor.execute(REPRICED).fetchone()
-    if repriced is not None:
-        raise Refused(
-            f"usage holds price version {repriced[0]} at another unit price than the windows it was billed in; restore "
-            "the usage table that wrote them and start billing again"
-        )
+    _refuse_unequal(cursor, UNEQUAL)
+    stands_alone = cursor.execute(STANDS_ALONE).fetchone() is not None
+    if stands_alone:
+        # Some are never billed. All other rows are in windows, which `ADD` finds anyway.
+        _refuse_unequal(cursor, REPRICED)
     of_sets = take_members(cursor, around)
-    let_small_go(cursor)
-    arrived = cursor.execute(COUNT, (UsageCause.STREAM.value,)).fetchall()
-    is_decided = decide(cursor, around.frontier, around.next_position)
-    inherit(cursor)
-    corrections = record(cursor)
-    cursor.execute(ADD, {"minute": MINUTE, "position": around.next_position})
+    arrived = _arrived(cursor, stands_alone=stands_alone)
+    stands_alone = stands_alone or is_due(cursor, around.frontier)
+    is_decided = stands_alone and decide(cursor, around.frontier, around.next_position)
+    if stands_alone:
+        inherit(cursor)
+    corrections = record(cursor) if stands_alone else ()
+    _add_windows(cursor, around.next_position)
     if Published.WINDOWS in config.publish:
         outbox.note(cursor, around.next_position)
-    cursor.execute(RECORD, (MINUTE,))
+    if stands_alone:
+        cursor.execute(RECORD, (MINUTE,))
     add_days(cursor, around.next_position)
     counts: Counter[tuple[CounterMetric, *tuple[str, ...]]] = Counter()
     for meter, decision, count in keep_decided(cursor) if is_decided else ():
@@ -171,6 +193,36 @@ def fold(cursor: psycopg.Cursor[Any], config: BillingConfig, around: Fold) -> Co
         if decision is not None:
             counts[metrics.STRAGGLERS, meter, decision] += metered_rows
     return counts
+
+
+def _arrived(cursor: psycopg.Cursor[Any], *, stands_alone: bool) -> list[tuple[Any, ...]]:
+    if not stands_alone:
+        return cursor.execute(COUNT.format(rows=ORDINARY)).fetchall()
+    let_small_go(cursor)
+    return cursor.execute(COUNT.format(rows=WITH_STRAGGLERS), [UsageCause.STREAM.value]).fetchall()
+
+
+def _refuse_unequal(cursor: psycopg.Cursor[Any], query: str) -> None:
+    found = cursor.execute(query).fetchone()
+    if found is not None:
+        raise _repriced(found[0])
+
+
+def _repriced(version: int | str) -> Refused:
+    return Refused(
+        f"usage holds price version {version} at another unit price than the windows it was billed in; restore "
+        "the usage table that wrote them and start billing again"
+    )
+
+
+def _add_windows(cursor: psycopg.Cursor[Any], position: int) -> None:
+    try:
+        cursor.execute(ADD, {"minute": MINUTE, "position": position})
+    except psycopg.errors.InvalidTextRepresentation as error:
+        found = re.search(r"price version (-?\d+)", str(error))
+        if found is None:
+            raise
+        raise _repriced(found[1]) from error
 
 
 def _is_part(config: BillingConfig, meter: str) -> bool:

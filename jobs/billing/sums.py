@@ -102,9 +102,10 @@ def _sums(usage: pa.Table, effective: EffectiveRules) -> pa.Table:
 
 
 def _staged(summed: pl.DataFrame) -> pa.Table:
-    """As STAGED, with null in the columns that the rows lack."""
+    """As STAGED, with null in the columns that the rows lack. When it was, only a row of its own says."""
     absent = [pl.lit(None).alias(name) for name in STAGED.names if name not in summed.columns]
-    return summed.with_columns(absent).select(STAGED.names).to_arrow().cast(STAGED)
+    times = pl.when(pl.col("usage_lsn").is_not_null()).then(pl.col("event_time", "received_at"))
+    return summed.with_columns(absent).with_columns(times).select(STAGED.names).to_arrow().cast(STAGED)
 
 
 def _placed(usage: pl.LazyFrame) -> pl.LazyFrame:

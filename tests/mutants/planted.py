@@ -242,8 +242,8 @@ MUTANTS = (
     Mutant(
         "dropped straggler billed",
         "jobs/billing/fold.py",
-        "FROM staged\nWHERE {IS_BILLED}\nGROUP BY",
-        "FROM staged\nGROUP BY",
+        "    FROM staged\n    WHERE {IS_BILLED}\n    ORDER BY",
+        "    FROM staged\n    ORDER BY",
         ("tests/pipelines/test_billing.py::test_a_window_with_only_dropped_stragglers_is_not_stored",),
     ),
     Mutant(

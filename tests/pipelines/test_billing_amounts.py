@@ -10,10 +10,11 @@ import psycopg
 import pyarrow.compute as pc
 import pytest
 
+from jobs.billing.config import BillingConfig
 from jobs.billing.staged import STAGED
 from jobs.runtime.errors import Refused
 from metering.meters import Meter
-from metering.vocabulary import Outcome
+from metering.vocabulary import LatePolicy, Outcome
 from metering.windows import MINUTE
 from monitoring import metrics
 from tests.pipelines.billing import EXACT, NOON, Billed, Price, bill, built, stored, usage_row
@@ -25,6 +26,15 @@ def test_what_build_returns_is_the_staged_contract() -> None:
     requests = staged.cast(STAGED).filter(pc.field("meter") == "requests")
     assert requests["usage_lsn"].to_pylist().count(2) == 1
     assert requests.num_rows == 2, "a straggler is a row by itself"
+
+
+def test_only_a_row_of_its_own_says_when_it_was() -> None:
+    """No statement of the fold asks it of others, and an instant takes Postgres longer to read than a number."""
+    staged = built([usage_row(1), usage_row(2, delay=timedelta(hours=1))]).cast(STAGED)
+    assert {(row["usage_lsn"], row["event_time"], row["received_at"]) for row in staged.to_pylist()} == {
+        (None, None, None),
+        (2, NOON, NOON + timedelta(hours=1)),
+    }
 
 
 LARGEST = Decimal("99999999999.999999")
@@ -147,4 +157,16 @@ def test_another_unit_price_of_a_known_version_is_refused_and_changes_nothing(
     before = stored(connection)
     with pytest.raises(Refused, match="price version 7 at another unit price"):
         bill(connection, [usage_row(2, price=Price(7, Decimal("0.5")))])
+    assert stored(connection) == before
+
+
+def test_a_straggler_at_another_unit_price_is_refused_though_it_would_never_be_billed(
+    connection: psycopg.Connection[Any],
+) -> None:
+    drops = BillingConfig(late_policy={Meter.REQUESTS: LatePolicy.DROP})
+    bill(connection, [usage_row(1)], drops)
+    before = stored(connection)
+    late = usage_row(2, delay=timedelta(hours=1), price=Price(7, Decimal("0.5")))
+    with pytest.raises(Refused, match="price version 7 at another unit price"):
+        bill(connection, [late], drops)
     assert stored(connection) == before

@@ -189,6 +189,46 @@ def test_an_upgrade_fills_hours_and_months(database: str, connection: psycopg.Co
     assert_rolled_up(connection)
 
 
+def test_roll_ups_are_kept_by_the_schema_before_and_after_an_upgrade(
+    database: str, connection: psycopg.Connection[Any]
+) -> None:
+    rows = random_rows(random.Random(11), 90)
+    for schema, first in (("0151", 0), ("head", 30), ("0151", 60)):
+        connection.rollback()
+        if schema == "head":
+            migrate(database)
+        else:
+            downgrade(database, schema)
+        bill(connection, rows[first : first + 30], next_position=first + 31)
+        assert_rolled_up(connection, schema)
+
+
+@pytest.mark.parametrize("years", [0, 40, 300])
+def test_hours_are_those_of_utc_in_any_session_and_year(connection: psycopg.Connection[Any], years: int) -> None:
+    bill(connection, random_rows(random.Random(12), 30))
+    with connection.transaction():
+        connection.execute("SET LOCAL timezone = 'Asia/Kolkata'")
+        connection.execute(
+            "UPDATE usage_windows SET window_start = window_start - make_interval(years => %s), quantity = 7",
+            [years],
+        )
+    assert_rolled_up(connection)
+
+
+@pytest.mark.parametrize("table", ["usage_windows", "usage_days", *TABLES])
+def test_rows_that_a_batch_changes_all_at_once_stay_in_their_pages(
+    connection: psycopg.Connection[Any], table: str
+) -> None:
+    """In another page each would need an entry in every index."""
+    places = f"SELECT account, (ctid::text::point)[0]::int AS page FROM {table} ORDER BY account"
+    batch = [usage_row(lsn, account=f"account-{lsn}") for lsn in range(1, 301)]
+    bill(connection, batch)
+    before = rows_of(connection, places)
+    bill(connection, [{**row, "lsn": row["lsn"] + 300} for row in batch], next_position=601)
+    assert rows_of(connection, places) == before
+    assert len({row["page"] for row in before}) > 5
+
+
 def test_an_upgrade_waits_for_a_fold_that_writes_days_before_windows(
     database: str, connection: psycopg.Connection[Any]
 ) -> None:

@@ -21,6 +21,8 @@ log = structlog.get_logger()
 
 IDLE_IN_TRANSACTION_LIMIT = "10s"
 """A driver frozen inside a transaction would hold its locks for ever; the server ends it after this."""
+MEMORY = "-c work_mem=32MB -c temp_buffers=32MB"
+"""Of a driver's session, which folds one batch at a time: enough to sort 100,000 keys without files."""
 SESSION_ENDS_WITHIN_SECONDS = 5.0
 """How long ending a session may take; its process may be frozen, or wait for its disk."""
 
@@ -226,7 +228,7 @@ def _connected(job: str, postgres_url: str) -> psycopg.Connection[Any]:
         postgres_url,
         f"weir {job}",
         # A limit that the server sets for everybody would cancel the same large fold again and again.
-        options="-c statement_timeout=0 -c synchronous_commit=on"
+        options=f"-c statement_timeout=0 -c synchronous_commit=on {MEMORY}"
         f" -c idle_in_transaction_session_timeout={IDLE_IN_TRANSACTION_LIMIT}",
         # A fold of a large batch, or one that waits for a lock, takes its time.
         is_patient=True,

@@ -60,10 +60,14 @@ def stage(cursor: psycopg.Cursor[Any], columns: pa.Schema, summary: pa.Table, na
     texts = [f'ALTER "{field.name}" SET STORAGE EXTERNAL' for field in columns if field.type == pa.string()]
     if texts:
         cursor.execute(f"ALTER TABLE {name} {', '.join(texts)}")
+    # What is null in all rows is not sent, and nothing of no rows: Postgres reads nulls one by one, too.
+    names = [field.name for field in columns if summary[field.name].null_count < len(summary)]
+    if not names:
+        return
     buffer = io.BytesIO()
-    # In one piece: Arrow writes kilobytes of zeros for an empty one.
-    csv.write_csv(summary.select(columns.names).cast(columns).combine_chunks(), buffer, CSV)
-    with cursor.copy(f"COPY {name} FROM STDIN (FORMAT csv)") as copy:
+    csv.write_csv(summary.select(columns.names).cast(columns).select(names).combine_chunks(), buffer, CSV)
+    listed = ", ".join(f'"{column}"' for column in names)
+    with cursor.copy(f"COPY {name} ({listed}) FROM STDIN (FORMAT csv)") as copy:
         copy.write(buffer.getbuffer())
 
 
