@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -10,7 +11,8 @@ import yaml
 from pydantic import ValidationError
 
 from jobs.stack import Jobs
-from tests.chart.helm import CHART, HelmRefused, render
+from metering.period_meters import Aggregation
+from tests.chart.helm import CHART, HelmRefused, of_kind, render
 
 OPERATOR = ("sparkoperator.k8s.io/v1beta2/SparkApplication", "sparkoperator.k8s.io/v1beta2/ScheduledSparkApplication")
 ON_S3: dict[str, Any] = {
@@ -62,13 +64,32 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         {"meters": {"answers": {"unit": "answer", "count": "outcomes", "sum": "images"}}},
         "meters.answers has one of count: outcomes and sum: <column>.",
     ),
+    "meter that sums and has another way, too": (
+        {"meters": {"seats": {"unit": "user", "sum": "input_tokens", "unique": "user_id", "period": "month"}}},
+        "A meter of a period has one of unique, min, max and latest: <column> instead.",
+    ),
+    "meter of no period": (
+        {"meters": {"seats": {"unit": "user", "unique": "user_id"}}},
+        "meters.seats has unique, and period (day or month) belongs to",
+    ),
+    "period of a meter that sums": (
+        {"meters": {"tokens": {"unit": "token", "sum": "input_tokens", "period": "day"}}},
+        "meters.tokens has sum, and period (day or month) belongs to",
+    ),
+    "attributes of prices of one job": (
+        {"jobs": {"joins": {"config": {"price_attributes": ["operation"]}}}},
+        "price_attributes are the same for all jobs: give them once, as priceAttributes beside jobs.",
+    ),
     "meter with a name of its own": (
         {"meters": {"GPU": {"unit": "second", "sum": "gpu"}}},
         "a name holds a-z, 0-9 and _",
     ),
-    "meter with a grace of its own": (
+    "meter with a grace of its own that is shorter than the timeout": (
         {"meters": {"answers": {"unit": "answer", "count": "outcomes", "grace_seconds": 60}}},
-        "meters.answers.grace_seconds is 60, but jobs.billing.config.grace_seconds is 900: all meters have one grace.",
+        (
+            "meters.answers.grace_seconds is 60, but must be at least the longest of "
+            "jobs.joins.config.completion_timeout_seconds and completion_timeouts: completion_timeout_seconds is 600."
+        ),
     ),
     "meters of one job": (
         {"jobs": {"joins": {"config": {"meters": {"answers": {"unit": "answer", "count": "outcomes"}}}}}},
@@ -488,6 +509,17 @@ def test_a_job_refuses_a_name_of_other_lengths_at_its_start_too(name: str) -> No
     for config in ({"ingestion": {"clocks": {"device": [name]}}}, {"joins": {"completion_timeouts": {name: 300}}}):
         with pytest.raises(ValidationError, match=f"has {len(name.encode())} bytes, but must have 1 to 512"):
             Jobs.model_validate(config)
+
+
+def test_every_kind_of_meter_that_the_applications_take_is_taken() -> None:
+    meters: dict[str, dict[str, Any]] = {
+        "answers": {"unit": "answer", "count": "outcomes", "grace_seconds": 86_400},
+        "tokens": {"unit": "token", "sum": "input_tokens"},
+        **{kind: {"unit": "user", kind: "seats", "period": "month"} for kind in Aggregation},
+    }
+    Jobs.model_validate({job: {"meters": meters} for job in Jobs.model_fields})
+    objects = of_kind(render(values={"quickstart": {"enabled": True}, "meters": meters}), "ConfigMap")
+    assert json.loads(objects["weir-joins"]["data"]["joins.yaml"])["meters"] == meters
 
 
 def test_a_cluster_without_the_operator_is_named_in_a_sentence() -> None:

@@ -238,6 +238,11 @@
 {{- end -}}
 {{- fail (printf "jobs.joins.config.%s is %d, but must be at most jobs.billing.config.grace_seconds, which is %d where it is not given: a request that is abandoned would always come after its window's grace. Raise that, or lower this." $ofLongest $longest $grace) -}}
 {{- end -}}
+{{- range $name, $meter := .Values.meters -}}
+{{- if and (not (kindIs "invalid" $meter.grace_seconds)) (lt ($meter.grace_seconds | int64) $longest) -}}
+{{- fail (printf "meters.%s.grace_seconds is %d, but must be at least the longest of jobs.joins.config.completion_timeout_seconds and completion_timeouts: %s is %d. A request that is abandoned would always come after its window's grace." $name ($meter.grace_seconds | int64) $ofLongest $longest) -}}
+{{- end -}}
+{{- end -}}
 {{- $ahead := include "weir.jobConfigValue" (list . "ingestion" "max_clock_ahead_seconds") | int64 -}}
 {{- if gt $ahead (div $shortest 2) -}}
 {{- if hasKey .Values.jobs.ingestion.config "max_clock_ahead_seconds" -}}
@@ -280,14 +285,14 @@
 {{/* Which columns a meter can sum, ingestion says at its start. */}}
 {{- define "weir.checkMeters" -}}
 {{- $defaults := (.Files.Get "files/jobs.yaml" | fromYaml).defaults -}}
-{{- range $given := list "meters" "dimensions" -}}
+{{- range $given, $setting := dict "meters" "meters" "dimensions" "dimensions" "priceAttributes" "price_attributes" -}}
 {{- $said := dict -}}
 {{- range $name, $job := $.Values.jobs -}}
-{{- $own := hasKey $job.config $given | ternary (get $job.config $given) (get $.Values $given | default (get $defaults.billing $given)) -}}
+{{- $own := hasKey $job.config $setting | ternary (get $job.config $setting) (get $.Values $given | default (get $defaults.billing $setting)) -}}
 {{- $_ := set $said ($own | toJson) $name -}}
 {{- end -}}
 {{- if gt (len $said) 1 -}}
-{{- fail (printf "%s are the same for all jobs: give them once, as %s beside jobs." $given $given) -}}
+{{- fail (printf "%s are the same for all jobs: give them once, as %s beside jobs." $setting $given) -}}
 {{- end -}}
 {{- end -}}
 {{- $declared := .Values.meters | default $defaults.billing.meters -}}
@@ -296,16 +301,21 @@
 {{- fail (printf "jobs.billing.config.late_policy names %s, but the meters are %s." $name (keys $declared | sortAlpha | join ", ")) -}}
 {{- end -}}
 {{- end -}}
-{{- $grace := include "weir.jobConfigValue" (list . "billing" "grace_seconds") | int64 -}}
 {{- range $name, $meter := .Values.meters -}}
 {{- if not (regexMatch "^[a-z][a-z0-9_]{0,62}$" $name) -}}
 {{- fail (printf "meters has %s, but a name holds a-z, 0-9 and _, begins with a letter, and has at most 63 characters." ($name | quote)) -}}
 {{- end -}}
-{{- if eq (empty $meter.count) (empty $meter.sum) -}}
-{{- fail (printf "meters.%s has one of count: outcomes and sum: <column>." $name) -}}
+{{- $ways := list -}}
+{{- range tuple "count" "sum" "unique" "min" "max" "latest" -}}
+{{- if get $meter . -}}
+{{- $ways = append $ways . -}}
 {{- end -}}
-{{- if and (hasKey $meter "grace_seconds") (not (kindIs "invalid" $meter.grace_seconds)) (ne ($meter.grace_seconds | int64) $grace) -}}
-{{- fail (printf "meters.%s.grace_seconds is %d, but jobs.billing.config.grace_seconds is %d: all meters have one grace." $name ($meter.grace_seconds | int64) $grace) -}}
+{{- end -}}
+{{- if ne (len $ways) 1 -}}
+{{- fail (printf "meters.%s has one of count: outcomes and sum: <column>. A meter of a period has one of unique, min, max and latest: <column> instead." $name) -}}
+{{- end -}}
+{{- if ne (has (first $ways) (list "count" "sum")) (empty $meter.period) -}}
+{{- fail (printf "meters.%s has %s, and period (day or month) belongs to unique, min, max and latest, each of which needs it." $name (first $ways)) -}}
 {{- end -}}
 {{- end -}}
 {{- end }}
