@@ -66,3 +66,12 @@ ports:
     port: {{ . | int64 }}
 {{- end }}
 {{- end }}
+
+{{/* The pods of Connect that Strimzi runs, which labels them itself, as a list of NetworkPolicy peers; empty where it runs none. */}}
+{{- define "weir.strimziPeer" -}}
+{{- if and .Values.connect.enabled .Values.connect.strimzi.enabled -}}
+- podSelector:
+    matchLabels:
+      strimzi.io/cluster: {{ include "weir.fullname" . }}-connect
+{{- end -}}
+{{- end }}
