@@ -370,6 +370,14 @@ def test_setup_runs_when_its_servers_are_there(example: str, hooks: str) -> None
     ]
 
 
+def test_a_setup_that_failed_leaves_its_pods_and_their_logs() -> None:
+    """Of a Job with `OnFailure` Kubernetes deletes the pod when it gives up: helm says only that the hook failed."""
+    for example in ("production.yaml", "quickstart.yaml"):
+        job = of_kind(render(example), "Job")["weir-setup"]
+        assert job["spec"]["template"]["spec"]["restartPolicy"] == "Never"
+        assert "hook-failed" not in job["metadata"]["annotations"]["helm.sh/hook-delete-policy"]
+
+
 @pytest.mark.parametrize(
     ("config", "made"),
     [
