@@ -62,7 +62,8 @@ DASHBOARD = {
     "Service/weir-dashboard",
 }
 POLICIES = {f"NetworkPolicy/weir-{name}" for name in ("deny", "dns", "to-kafka", "to-postgres")}
-API = {"Deployment/weir-api", "Service/weir-api", "NetworkPolicy/weir-api"}
+OWN_SERVERS = {*POLICIES, "NetworkPolicy/weir-setup"}
+API = {"ServiceAccount/weir-api", "Deployment/weir-api", "Service/weir-api", "NetworkPolicy/weir-api"}
 STRIMZI = {
     *(ALWAYS - {"Deployment/weir-connect"}),
     *SESSIONIZATION,
@@ -85,12 +86,12 @@ EXPECTED = {
         *POLICIES,
         *(f"NetworkPolicy/weir-{name}" for name in ("dashboard", "kafka", "postgres")),
     },
-    "existing-claim.yaml": {*ALWAYS, *SESSIONIZATION, *DASHBOARD, *POLICIES, "NetworkPolicy/weir-dashboard"},
-    "strimzi.yaml": {*STRIMZI, *POLICIES, "NetworkPolicy/weir-dashboard"},
-    "strimzi-certificate.yaml": {*STRIMZI, *POLICIES, "NetworkPolicy/weir-dashboard"},
+    "existing-claim.yaml": {*ALWAYS, *SESSIONIZATION, *DASHBOARD, *OWN_SERVERS, "NetworkPolicy/weir-dashboard"},
+    "strimzi.yaml": {*STRIMZI, *OWN_SERVERS, "NetworkPolicy/weir-dashboard"},
+    "strimzi-certificate.yaml": {*STRIMZI, *OWN_SERVERS, "NetworkPolicy/weir-dashboard"},
     "object-store.yaml": {
         *ALWAYS,
-        *POLICIES,
+        *OWN_SERVERS,
         "NetworkPolicy/weir-to-object-store",
         *API,
     },
@@ -115,7 +116,7 @@ EXPECTED = {
         "ConfigMap/weir-grafana",
         "PodDisruptionBudget/weir-drivers",
         "PodDisruptionBudget/weir-dashboard",
-        *POLICIES,
+        *OWN_SERVERS,
         *(f"NetworkPolicy/weir-{name}" for name in ("metrics", "dashboard")),
         *(f"NetworkPolicy/weir-spark-{name}" for name in ("ingestion", "joins")),
     },

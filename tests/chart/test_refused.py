@@ -23,6 +23,12 @@ ON_S3: dict[str, Any] = {
     "storage": {"kind": "s3", "s3": {"url": "s3://metering/weir", "existingSecret": "writer"}},
 }
 
+BY_IDENTITY: dict[str, Any] = {
+    **ON_S3,
+    "storage": {"kind": "s3", "s3": {"url": "s3://metering/weir"}},
+    "serviceAccount": {"annotations": {"role": "writer"}},
+}
+
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     # By the schema: shape, kind and bounds of one value.
     "unknown top-level key": ({"kafak": {}}, "additional properties 'kafak' not allowed"),
@@ -323,6 +329,26 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
             "api": {"enabled": True, "readsTables": True},
         },
         "profile=production needs api.secrets.storage",
+    ),
+    "dashboard with the identity that may write to the bucket, in production": (
+        BY_IDENTITY,
+        "profile=production needs serviceAccount.dashboardAnnotations",
+    ),
+    "API with the identity that may write to the bucket, in production": (
+        {
+            **BY_IDENTITY,
+            "serviceAccount": {"annotations": {"role": "writer"}, "dashboardAnnotations": {"role": "reader"}},
+            "api": {"enabled": True, "readsTables": True},
+        },
+        "profile=production needs serviceAccount.apiAnnotations",
+    ),
+    "API with the account that may write to the bucket, in production": (
+        {
+            **BY_IDENTITY,
+            "serviceAccount": {"create": False, "name": "writer", "dashboardName": "reader"},
+            "api": {"enabled": True, "readsTables": True},
+        },
+        "profile=production needs serviceAccount.apiAnnotations (apiName where accounts are not made)",
     ),
     "unknown profile": ({"profile": "prod"}, "/profile': value must be one of '', 'production'"),
     "queue of no scheduler": (

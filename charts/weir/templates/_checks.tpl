@@ -124,6 +124,12 @@
 {{- if and .Values.dashboard.enabled (include "weir.dashboardWrites" .) -}}
 {{- fail "profile=production needs dashboard.secrets.storage: a key that only reads the bucket, as the Secret of storage writes to it." -}}
 {{- end -}}
+{{- if and .Values.dashboard.enabled (include "weir.dashboardHasWritersIdentity" .) -}}
+{{- fail "profile=production needs serviceAccount.dashboardAnnotations (dashboardName where accounts are not made): an identity that only reads the bucket, as that of the applications writes to it." -}}
+{{- end -}}
+{{- if include "weir.apiHasWritersIdentity" . -}}
+{{- fail "profile=production needs serviceAccount.apiAnnotations (apiName where accounts are not made) with api.readsTables: an identity that only reads the bucket, as that of the applications writes to it." -}}
+{{- end -}}
 {{- if include "weir.apiWrites" . -}}
 {{- fail "profile=production needs api.secrets.storage with api.readsTables: a key that only reads the bucket, as the Secret of storage writes to it." -}}
 {{- end -}}
