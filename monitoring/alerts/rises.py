@@ -13,7 +13,7 @@ def risen(series: str, labels: str, window: str) -> str:
 
 
 def counted(counter: str, minutes: int, labels: str = "") -> str:
-    """Where a counter rose within so many minutes, and by how much; all that a process has counted which began meanwhile.
+    """Where a counter rose within so many minutes, and by how much; all of a process that began meanwhile.
 
     `increase` does not see what a process counts before its first scrape. After an outage a driver reads in its first
     batch what has waited, and the series of another pod begin with it.

@@ -535,6 +535,12 @@ def test_an_alert_links_to_the_runbook_where_it_can_be_read() -> None:
 
     assert links({"prometheusRule": {"runbookUrl": "https://wiki.example/weir"}}) == {"https://wiki.example/weir"}
     assert links({"dashboard": {"ingress": {"enabled": False}}}) == {"runbook"}
+    route: dict[str, Any] = {"enabled": True, "parentRefs": [{"name": "public"}]}
+    by_route = {"ingress": {"enabled": False, "path": "/live"}, "route": {**route, "hostnames": ["weir.example.org"]}}
+    assert links({"dashboard": by_route}) == {"https://weir.example.org/live/runbook"}
+    for nobody_knows in ([], ["*.example.org"]):
+        by_route["route"] = {**route, "hostnames": nobody_knows}
+        assert links({"dashboard": by_route}) == {"runbook"}
 
 
 def test_every_pod_is_denied_by_default_and_allowed_what_it_needs() -> None:

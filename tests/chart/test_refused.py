@@ -458,6 +458,14 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         {"extraObjects": ["kind: ConfigMap\n---\nkind: Secret\nmetadata: {name: '{{ .Chart.Name }}'}\ndata: {a: b}"]},
         "extraObjects[0] is a Secret with its content",
     ),
+    "Secret with its content in a list": (
+        {
+            "extraObjects": [
+                {"apiVersion": "v1", "kind": "List", "items": [{"kind": "Secret", "stringData": {"word": "hunter2"}}]}
+            ]
+        },
+        "extraObjects[0] is a Secret with its content",
+    ),
     "key in a Spark setting": (
         {"jobDefaults": {"sparkConf": {"spark.hadoop.fs.s3a.access.key": "x"}}},
         "jobDefaults.sparkConf holds spark.hadoop.fs.s3a.access.key",

@@ -56,9 +56,11 @@
 {{- $objects = append $objects (fromYaml .) -}}
 {{- end -}}
 {{- end -}}
-{{- range $objects -}}
+{{- range $given := $objects -}}
+{{- range prepend ($given.items | default list) $given -}}
 {{- if and (eq (toString .kind) "Secret") (or .data .stringData) -}}
 {{- fail (printf "extraObjects[%d] is a Secret with its content, which everybody who may read the release can read: have it made in the cluster, as by an ExternalSecret." $index) -}}
+{{- end -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}
