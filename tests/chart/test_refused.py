@@ -364,6 +364,18 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         "extraEnv gives PROXY_PASSWORD as plain text",
     ),
     "budget that would stop a drain": ({"podDisruptionBudgets": {"enabled": True}}, "would stop a drain for ever"),
+    "samples that are too rare for the alerts": (
+        {"podMonitor": {"enabled": True, "interval": "61s"}, "prometheusRule": {"enabled": True}},
+        "podMonitor.interval is 61s, but Weir's alerts need a sample a minute",
+    ),
+    "samples that are far too rare for the alerts": (
+        {"podMonitor": {"enabled": True, "interval": "5m"}, "prometheusRule": {"enabled": True}},
+        "podMonitor.interval is 5m, but",
+    ),
+    "batch with the name of Connect, whose pods its policies would let in": (
+        {"batch": {"connect": {"schedule": "@daily", "args": ["a"]}}},
+        "batch.connect has the name of another part of Weir",
+    ),
     "batch with the name of a job": (
         {"batch": {"joins": {"schedule": "@daily", "args": ["a"]}}},
         "batch.joins has the",
@@ -543,6 +555,14 @@ def test_a_job_refuses_a_name_of_other_lengths_at_its_start_too(name: str) -> No
     for config in ({"ingestion": {"clocks": {"device": [name]}}}, {"joins": {"completion_timeouts": {name: 300}}}):
         with pytest.raises(ValidationError, match=f"has {len(name.encode())} bytes, but must have 1 to 512"):
             Jobs.model_validate(config)
+
+
+@pytest.mark.parametrize(
+    ("interval", "is_watched"), [("1m", True), ("60s", True), ("900ms", True), ("60000ms", True), ("5m", False)]
+)
+def test_samples_that_are_often_enough_or_that_no_alert_reads_are_taken(interval: str, *, is_watched: bool) -> None:
+    values = {"podMonitor": {"enabled": True, "interval": interval}, "prometheusRule": {"enabled": is_watched}}
+    assert render(values={"quickstart": {"enabled": True}, **values})
 
 
 def test_every_kind_of_meter_that_the_applications_take_is_taken() -> None:

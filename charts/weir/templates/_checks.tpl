@@ -19,6 +19,7 @@
 {{- include "weir.checkWebhooks" . -}}
 {{- include "weir.checkAccounts" . -}}
 {{- include "weir.checkExecutors" . -}}
+{{- include "weir.checkMonitoring" . -}}
 {{- if and .Values.dashboard.route.enabled (not .Values.dashboard.route.parentRefs) -}}
 {{- fail "dashboard.route.enabled needs dashboard.route.parentRefs: name the Gateway that it belongs to." -}}
 {{- end -}}
@@ -36,6 +37,16 @@
 {{- end -}}
 {{- if and .Values.dashboard.ingress.enabled (not .Values.dashboard.ingress.hosts) -}}
 {{- fail "dashboard.ingress.enabled needs dashboard.ingress.hosts: name the host that people open." -}}
+{{- end -}}
+{{- end }}
+
+{{/* A range of two minutes needs two samples, and a report must not look old because nobody has read the next one yet. */}}
+{{- define "weir.checkMonitoring" -}}
+{{- $interval := .Values.podMonitor.interval -}}
+{{- $number := regexFind "^[0-9]+" $interval | int64 -}}
+{{- $isLong := or (and (hasSuffix "m" $interval) (gt $number 1)) (and (regexMatch "[0-9]s$" $interval) (gt $number 60)) (and (hasSuffix "ms" $interval) (gt $number 60000)) -}}
+{{- if and .Values.podMonitor.enabled .Values.prometheusRule.enabled $isLong -}}
+{{- fail (printf "podMonitor.interval is %s, but Weir's alerts need a sample a minute: with fewer ApplicationStalled pages while all is well, and ApiUnavailable never does. Give at most 1m, or turn prometheusRule off." $interval) -}}
 {{- end -}}
 {{- end }}
 
@@ -79,7 +90,7 @@
 {{- if not (regexMatch "^[a-z]([-a-z0-9]{0,38}[a-z0-9])?$" $name) -}}
 {{- fail (printf "The name %q cannot begin the names of Spark applications: it must start with a letter, hold a-z, 0-9 and - only, and have at most 40 characters. Choose another release name, or set fullnameOverride." $name) -}}
 {{- end -}}
-{{- $taken := concat (keys .Values.jobs) (list "api" "audit" "close" "dashboard" "driver" "kafka" "postgres" "setup" "tables" "test" "webhooks") -}}
+{{- $taken := concat (keys .Values.jobs) (list "api" "audit" "close" "connect" "dashboard" "driver" "kafka" "postgres" "setup" "tables" "test" "webhooks") -}}
 {{- range $batch, $_ := .Values.batch -}}
 {{- if has $batch $taken -}}
 {{- fail (printf "batch.%s has the name of another part of Weir: choose another." $batch) -}}
