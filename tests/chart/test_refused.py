@@ -254,6 +254,21 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         },
         "dashboard.signIn.enabled needs dashboard.signIn.existingSecret",
     ),
+    "sign-in that comes back where the dashboard is not": (
+        {
+            "dashboard": {
+                "ingress": {"enabled": True, "hosts": ["weir.example.com"], "path": "/live"},
+                "signIn": {
+                    "enabled": True,
+                    "metadataUrl": "https://p/.well-known/openid-configuration",
+                    "clientId": "weir",
+                    "existingSecret": "sign-in",
+                    "redirectUri": "https://weir.example.com/oauth2callback",
+                },
+            }
+        },
+        "the dashboard is served below /live: it must end with /live/oauth2callback.",
+    ),
     "dashboard that everybody reaches without sign-in": (
         {"dashboard": {"service": {"type": "LoadBalancer"}}},
         "everybody who reaches it would see all bills",

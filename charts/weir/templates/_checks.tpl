@@ -32,6 +32,10 @@
 {{- fail (printf "dashboard.signIn.enabled needs dashboard.signIn.%s." .) -}}
 {{- end -}}
 {{- end -}}
+{{- $callback := printf "%s/oauth2callback" (include "weir.dashboardPath" .) -}}
+{{- if not (hasSuffix $callback .Values.dashboard.signIn.redirectUri) -}}
+{{- fail (printf "dashboard.signIn.redirectUri is %s, but the dashboard is served below %s: it must end with %s." .Values.dashboard.signIn.redirectUri (include "weir.dashboardPath" .) $callback) -}}
+{{- end -}}
 {{- else if and .Values.dashboard.enabled (ne .Values.dashboard.service.type "ClusterIP") (not .Values.dashboard.withoutSignIn) -}}
 {{- fail (printf "dashboard.service.type is %s, and viewers do not sign in: everybody who reaches it would see all bills. Set dashboard.signIn, or, if something before it asks who they are, dashboard.withoutSignIn=true." .Values.dashboard.service.type) -}}
 {{- end -}}
