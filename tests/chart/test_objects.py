@@ -562,6 +562,9 @@ def test_nodes_are_drained_one_driver_at_a_time() -> None:
     assert (others["operator"], others["values"]) == ("NotIn", ["audit", "close"])
     assert budgets["weir-dashboard"]["spec"]["maxUnavailable"] == 1
     assert budgets["weir-api"]["spec"]["maxUnavailable"] == 1
+    # While the API waits for the database no pod of it is ready: by default none could be evicted then.
+    for part in ("dashboard", "api"):
+        assert budgets[f"weir-{part}"]["spec"]["unhealthyPodEvictionPolicy"] == "AlwaysAllow"
 
 
 def notes(tmp_path: Path, example: str, values: dict[str, Any] | None = None, *, is_upgrade: bool = False) -> str:
