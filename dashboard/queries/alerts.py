@@ -54,6 +54,13 @@ def read_firing(backend: Backend) -> tuple[Alert, ...]:
     return tuple(sorted(alerts, key=lambda alert: (alert.severity != "page", alert.since, alert.name)))
 
 
+def read_rules(backend: Backend) -> int:
+    """For how many of Weir's alerts Prometheus has rules; where it loads none nothing can fire."""
+    found = prometheus(backend, "/api/v1/rules", {"type": "alert"})
+    rules = [rule for group in found["groups"] for rule in group["rules"]]
+    return len({rule["name"] for rule in rules if _is_ours(backend, {**rule["labels"], "alertname": rule["name"]})})
+
+
 def read_pending(backend: Backend) -> tuple[Alert, ...]:
     """Alerts whose condition holds, but not for long enough to fire."""
     found = prometheus(backend, "/api/v1/alerts")
