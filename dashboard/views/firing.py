@@ -43,8 +43,8 @@ def show_none(sentence: str) -> None:
     """Draw that there is no alert, or that there could be none."""
     if ask_every(RULES_SECONDS, read_rules).value == 0:
         st.warning(
-            "Prometheus has no rules of Weir, so that no alert can fire. On a cluster set `prometheusRule.enabled`, and in "
-            "`prometheusRule.labels` what your Prometheus selects.",
+            "Prometheus has no rules of Weir, so that no alert can fire. On a cluster set `prometheusRule.enabled`, and"
+            " in `prometheusRule.labels` what your Prometheus selects.",
             icon=":material/warning:",
         )
     else:
