@@ -399,6 +399,14 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         {"jobs": {"joins": {"env": [{"name": "DB_PASSWORD", "value": "x"}]}}},
         "jobs.joins.env gives DB_PASSWORD as plain text",
     ),
+    "password of digits in a variable": (
+        {"extraEnv": [{"name": "PROXY_PASSWORD", "value": "1234"}]},
+        "extraEnv gives PROXY_PASSWORD as plain text",
+    ),
+    "token of letters in a variable": (
+        {"extraEnv": [{"name": "HUB_TOKENS", "value": "a1b2c3"}]},
+        "extraEnv gives HUB_TOKENS as plain text",
+    ),
     "key of an API in a variable": (
         {"batch": {"ask": {"schedule": "@daily", "args": ["a"], "env": [{"name": "MODEL_API_KEY", "value": "x"}]}}},
         "batch.ask.env gives MODEL_API_KEY as plain text",
@@ -541,6 +549,8 @@ def test_what_only_refers_to_a_secret_is_taken() -> None:
                 "env": [
                     {"name": "DB_PASSWORD", "valueFrom": {"secretKeyRef": {"name": "db", "key": "password"}}},
                     {"name": "SSL_KEY", "value": "/etc/tls/tls.key"},
+                    {"name": "MAX_TOKENS", "value": "4096"},
+                    {"name": "TOKENIZERS_PARALLELISM", "value": "false"},
                     {"name": "AWS_WEB_IDENTITY_TOKEN_FILE", "value": "/var/run/secrets/token"},
                     {"name": "SOURCE", "value": "host=db user=weir password=$(DB_PASSWORD)"},
                     {"name": "OTHER", "value": "postgresql://db/weir?user=weir&password=$(DB_PASSWORD)"},
