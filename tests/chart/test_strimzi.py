@@ -245,3 +245,11 @@ def test_pods_of_strimzi_reach_quickstarts_own_servers_and_no_other_pod_does() -
         assert not may(objects, other, servers[name], port), name
     plain = render("quickstart.yaml")
     assert not may(plain, connect, pods(plain)["kafka"], 9092)
+
+
+def test_a_variable_of_the_worker_replaces_that_of_all_for_strimzi_too() -> None:
+    """Server-side apply refuses a list with one name twice."""
+    own, of_all = ({"name": "HTTPS_PROXY", "value": f"http://{name}:3128"} for name in ("own", "all"))
+    worker, _ = resources("strimzi.yaml", values={"extraEnv": [of_all], "connect": {"env": [own]}})
+    variables = worker["spec"]["template"]["connectContainer"]["env"]
+    assert [each for each in variables if each["name"] == "HTTPS_PROXY"] == [own]
