@@ -81,18 +81,19 @@ def run_connect(environment: Mapping[str, str]) -> NoReturn:
 def wait_for_schema(url: str, pause: Callable[[float], None] = time.sleep) -> None:
     """Return when the database has Weir's schema; print what is missing, again whenever that changes."""
     printed = ""
-    while True:
-        try:
-            read_capture(url)
-        except psycopg.Error as problem:
-            reason = str(problem).partition("\n")[0]
-            sentence = database_sentence(problem, url) or f"Waiting for the schema that the migration makes ({reason})."
-            if sentence != printed:
-                print(sentence, file=sys.stderr, flush=True)
-            printed = sentence
-            pause(READY_POLL_SECONDS)
-        else:
-            return
+    while sentence := _lacking(url):
+        if sentence != printed:
+            print(sentence, file=sys.stderr, flush=True)
+        printed = sentence
+        pause(READY_POLL_SECONDS)
+
+
+def _lacking(url: str) -> str:
+    try:
+        read_capture(url)
+    except psycopg.Error as problem:
+        return database_sentence(problem, url) or f"Waiting for the schema that the migration makes: {problem}"
+    return ""
 
 
 def captured(environment: Mapping[str, str]) -> int:
