@@ -58,7 +58,8 @@ def read_rules(backend: Backend) -> int:
     """For how many of Weir's alerts Prometheus has rules; where it loads none nothing can fire."""
     found = prometheus(backend, "/api/v1/rules", {"type": "alert"})
     rules = [rule for group in found["groups"] for rule in group["rules"]]
-    return len({rule["name"] for rule in rules if _is_ours(backend, {**rule["labels"], "alertname": rule["name"]})})
+    named = [(rule["name"], rule.get("labels") or {}) for rule in rules]
+    return len({name for name, labels in named if _is_ours(backend, {**labels, "alertname": name})})
 
 
 def read_pending(backend: Backend) -> tuple[Alert, ...]:
