@@ -379,6 +379,14 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         "extraEnv gives PROXY_PASSWORD as plain text",
     ),
     "budget that would stop a drain": ({"podDisruptionBudgets": {"enabled": True}}, "would stop a drain for ever"),
+    "memory for pending rows that its pod has not": (
+        {"jobs": {"joins": {"config": {"waiting_memory_mib": 1664}}}},
+        "waiting_memory_mib is 1664, but jobs.joins.driver.memoryOverhead, which holds it beside all else, is 1664m",
+    ),
+    "memory for identities that its pod has not": (
+        {"jobs": {"ingestion": {"config": {"identity_memory_mib": 4096}, "driver": {"memoryOverhead": "4g"}}}},
+        "identity_memory_mib is 4096, but jobs.ingestion.driver.memoryOverhead, which holds it beside all else, is 4g",
+    ),
     "samples that are too rare for the alerts": (
         {"podMonitor": {"enabled": True, "interval": "61s"}, "prometheusRule": {"enabled": True}},
         "podMonitor.interval is 61s, but Weir's alerts need a sample a minute",
@@ -580,6 +588,11 @@ def test_a_job_refuses_a_name_of_other_lengths_at_its_start_too(name: str) -> No
     for config in ({"ingestion": {"clocks": {"device": [name]}}}, {"joins": {"completion_timeouts": {name: 300}}}):
         with pytest.raises(ValidationError, match=f"has {len(name.encode())} bytes, but must have 1 to 512"):
             Jobs.model_validate(config)
+
+
+def test_memory_that_its_pod_has_is_taken() -> None:
+    joins = {"config": {"waiting_memory_mib": 4096}, "driver": {"memoryOverhead": "6g"}}
+    assert render(values={"quickstart": {"enabled": True}, "jobs": {"joins": joins}})
 
 
 @pytest.mark.parametrize(

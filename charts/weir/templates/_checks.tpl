@@ -19,6 +19,7 @@
 {{- include "weir.checkWebhooks" . -}}
 {{- include "weir.checkAccounts" . -}}
 {{- include "weir.checkExecutors" . -}}
+{{- include "weir.checkMemory" . -}}
 {{- include "weir.checkMonitoring" . -}}
 {{- if and .Values.dashboard.route.enabled (not .Values.dashboard.route.parentRefs) -}}
 {{- fail "dashboard.route.enabled needs dashboard.route.parentRefs: name the Gateway that it belongs to." -}}
@@ -41,6 +42,18 @@
 {{- end -}}
 {{- if and .Values.dashboard.ingress.enabled (not .Values.dashboard.ingress.hosts) -}}
 {{- fail "dashboard.ingress.enabled needs dashboard.ingress.hosts: name the host that people open." -}}
+{{- end -}}
+{{- end }}
+
+{{/* What a driver remembers is beside its heap, with all else of Python: a pod without room for it is killed when it is full. */}}
+{{- define "weir.checkMemory" -}}
+{{- range $name, $field := dict "joins" "waiting_memory_mib" "ingestion" "identity_memory_mib" -}}
+{{- $mib := include "weir.jobConfigValue" (list $ $name $field) | int64 -}}
+{{- $overhead := (include "weir.job" (list $ $name) | fromJson).driver.memoryOverhead -}}
+{{- $overheadMib := mul (regexFind "^[0-9]+" $overhead | int64) (hasSuffix "g" $overhead | ternary 1024 1) -}}
+{{- if ge $mib $overheadMib -}}
+{{- fail (printf "jobs.%s.config.%s is %d, but jobs.%s.driver.memoryOverhead, which holds it beside all else, is %s: raise that by as much as this was raised." $name $field $mib $name $overhead) -}}
+{{- end -}}
 {{- end -}}
 {{- end }}
 
