@@ -607,7 +607,7 @@ def test_every_kind_of_meter_that_the_applications_take_is_taken() -> None:
     meters: dict[str, dict[str, Any]] = {
         "answers": {"unit": "answer", "count": "outcomes", "grace_seconds": 86_400},
         "tokens": {"unit": "token", "sum": "input_tokens"},
-        **{kind: {"unit": "user", kind: "seats", "period": "month"} for kind in Aggregation},
+        **{kind.value: {"unit": "user", kind.value: "input_tokens", "period": "month"} for kind in Aggregation},
     }
     Jobs.model_validate({job: {"meters": meters} for job in Jobs.model_fields})
     objects = of_kind(render(values={"quickstart": {"enabled": True}, "meters": meters}), "ConfigMap")
