@@ -294,7 +294,8 @@ def test_what_a_plain_setup_needs_comes_in_the_same_wave() -> None:
     }
     servers = {f"{kind}/weir-{name}" for kind in ("Service", "StatefulSet") for name in ("kafka", "postgres")}
     (job,) = of_kind(objects, "Job")
-    assert early == {*servers, "ServiceAccount/weir", "Secret/weir-quickstart", f"Job/{job}"}
+    needed = {*servers, "ServiceAccount/weir", "Secret/weir-quickstart", "NetworkPolicy/weir-setup"}
+    assert early == {*needed, f"Job/{job}"}
 
 
 def test_kubernetes_has_no_version_that_is_too_new() -> None:
