@@ -1,8 +1,8 @@
 """`python -m jobs.restart COMMAND …`: restarts a driver that crashed in its own pod.
 
 The Spark Operator waits longer with every start in an application's life, so what another start may mend is not left
-to it, unless ten minutes of starts have not: another pod reads its Secrets anew, has empty scratch space, and may be on
-another node. How a driver ended by its own decision is passed on. SIGHUP ends it and starts it with changed code.
+to it, unless ten minutes of starts have not: another pod reads its Secrets again, has empty scratch space, and may be
+on another node. How a driver ended by its own decision is passed on. SIGHUP ends it and starts it with changed code.
 """
 
 from __future__ import annotations

@@ -150,8 +150,8 @@ def test_a_server_that_the_database_refuses_is_started_again_as_another_start_re
 ) -> None:
     """One that cannot reach the database waits; one that may not sign in would wait for ever with its old password."""
     place = urlsplit(database)
-    nobody = place._replace(netloc=f"nobody@{place.netloc.rpartition('@')[2]}").geturl()
-    urls = {"none": "postgresql://weir@127.0.0.1:1/weir", "rows": database, "refusal": nobody}
+    old = place._replace(netloc=f"{place.username}:old@{place.netloc.rpartition('@')[2]}").geturl()
+    urls = {"none": "postgresql://weir@127.0.0.1:1/weir", "rows": database, "refusal": old}
     services = services_of({KAFKA_VARIABLE: bootstrap, POSTGRES_VARIABLE: urls[answer]}, "test")
 
     async def answers() -> tuple[int, int]:
