@@ -65,6 +65,8 @@ def application(services: Services) -> Starlette:
         return Route(path, answer, methods=["POST"])
 
     async def live(_: Request) -> Response:
+        if services.database.is_locked_out:
+            return JSONResponse({"status": "locked out of the database"}, HTTPStatus.SERVICE_UNAVAILABLE)
         return JSONResponse({"status": "live"})
 
     async def ready(_: Request) -> Response:

@@ -19,6 +19,7 @@ from jobs.ingestion.event_topic_settings import ENDING
 from jobs.queries.portal_invalidations import live_invalidations
 from jobs.runtime.postgres.api_reader import BECOME
 from jobs.runtime.postgres.session import Session
+from jobs.runtime.postgres.unavailable import remedy
 from metering.api_keys import ApiKey, RateLimits, Scope, id_of, scopes_of
 from metering.instants import Clock
 from metering.portal_invalidations import Invalidations, invalidations_of
@@ -77,6 +78,7 @@ class DatabasePoll:
         self._keys: Mapping[str, ApiKey] = {}
         self._invalidations: Invalidations | None = Invalidations()
         self._read_at: float | None = None
+        self._is_refused = False
         self.lag_seconds = 0.0
         """Of ingestion, as `ingestion_lag` has it."""
         self.retention = Retention()
@@ -86,6 +88,14 @@ class DatabasePoll:
     def is_fresh(self) -> bool:
         """Whether it was read, and not too long ago."""
         return self._read_at is not None and self._clock.monotonic() - self._read_at < STALE_AFTER_SECONDS
+
+    @property
+    def is_locked_out(self) -> bool:
+        """Whether the database refuses this login, and no request is taken for it any more.
+
+        Waiting does not mend it: a process has the password of its start, and another start reads the Secret anew.
+        """
+        return self._is_refused and not self.is_fresh
 
     def key(self, text: str) -> ApiKey | None:
         """The key or the portal token that this text is; None for one that is not valid."""
@@ -164,9 +174,11 @@ class DatabasePoll:
             reports = [Report(**report) for report in self._connection.execute(_REPORTS)]
             makes_tokens = any(Scope.PORTAL in key.scopes for key in keys.values())
             invalidations = _invalidations(self._connection) if makes_tokens else Invalidations()
-        except psycopg.Error:
+        except psycopg.Error as error:
             self.close()
+            self._is_refused = remedy(error) is not None
             raise
+        self._is_refused = False
         return _Read(keys, row["config"] if row is not None else None, reports, invalidations, ending)
 
     def close(self) -> None:

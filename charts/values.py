@@ -50,6 +50,8 @@ class ServiceAccount(Part):
     driver_name: Name
     dashboard_name: Name
     dashboard_annotations: Labels
+    api_name: Name
+    api_annotations: Labels
     annotations: Labels
 
 

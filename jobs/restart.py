@@ -1,7 +1,8 @@
 """`python -m jobs.restart COMMAND …`: restarts a driver that crashed in its own pod.
 
 The Spark Operator waits longer with every start in an application's life, so what another start may mend is not left
-to it. How a driver ended by its own decision is passed on. SIGHUP ends it and starts it again, with changed code.
+to it, unless ten minutes of starts have not: another pod reads its Secrets again, has empty scratch space, and may be
+on another node. How a driver ended by its own decision is passed on. SIGHUP ends it and starts it with changed code.
 """
 
 from __future__ import annotations
@@ -18,10 +19,15 @@ from jobs.backoff import Backoff
 
 DECIDED = (0, 2, 3, 4)
 """Stopped, badly configured, refused, fenced: `jobs.runtime.errors.ExitStatus` without crashed."""
+MAX_CRASHES = 20
+"""In a row, each within a minute of its start: with the pauses between them about ten minutes."""
 
 
-def keep_running(command: list[str]) -> int:
-    """Run until asked to stop, or until it ends by its own decision; the exit status to end with."""
+def keep_running(command: list[str], max_crashes: int = MAX_CRASHES) -> int:
+    """Run until asked to stop, or until it ends by its own decision or has crashed so often in a row.
+
+    Returns the exit status to end with.
+    """
     stopping, reloading = threading.Event(), threading.Event()
     child: subprocess.Popen[bytes] | None = None
 
@@ -55,6 +61,9 @@ def keep_running(command: list[str]) -> int:
         if stopping.is_set() or status in DECIDED:
             return status if status >= 0 else 128 - status
         backoff = backoff.after(time.monotonic() - started)
+        if backoff.failures >= max_crashes:
+            print(f"The driver ended {max_crashes} times in a row; its pod ends, too.", file=sys.stderr)
+            return status if status >= 0 else 128 - status
         print(
             f"The driver ended with status {status}; it starts again in {backoff.delay_seconds:g} s.", file=sys.stderr
         )

@@ -72,19 +72,28 @@ def run_connect(environment: Mapping[str, str]) -> NoReturn:
     worker = connect.Worker(kafka_access(_needed(environment, "WEIR_KAFKA_BOOTSTRAP")), CONNECT_PORT)
     folder, jars = _folders(environment).connect, connect_jars()
     connect.prepare(folder, worker, capture.CONNECTOR, capture.connector(url, environment))
-    while not _has_schema(url):
-        time.sleep(READY_POLL_SECONDS)
+    wait_for_schema(url)
     refuse_without_log(url)
     command = connect.server_command(folder, jars, worker)
     os.execve(command[0], command, {**environment, capture.PASSWORD_VARIABLE: capture.password(url)})
 
 
-def _has_schema(url: str) -> bool:
+def wait_for_schema(url: str, pause: Callable[[float], None] = time.sleep) -> None:
+    """Return when the database has Weir's schema; print what is missing, again whenever that changes."""
+    printed = ""
+    while sentence := _lacking(url):
+        if sentence != printed:
+            print(sentence, file=sys.stderr, flush=True)
+        printed = sentence
+        pause(READY_POLL_SECONDS)
+
+
+def _lacking(url: str) -> str:
     try:
         read_capture(url)
-    except psycopg.Error:
-        return False
-    return True
+    except psycopg.Error as problem:
+        return database_sentence(problem, url) or f"Waiting for the schema that the migration makes: {problem}"
+    return ""
 
 
 def captured(environment: Mapping[str, str]) -> int:

@@ -12,7 +12,10 @@ from datetime import datetime, timedelta
 import psycopg
 import structlog
 
+from deployment.errors import CannotRun
 from jobs.backoff import Backoff
+from jobs.runtime.postgres.unavailable import remedy
+from jobs.runtime.unreachable import database_sentence
 from metering.instants import Clock
 from webhooks.outbox import Due, Lane, Outbox
 from webhooks.outcomes import Attempt, outcome
@@ -122,7 +125,10 @@ class Sender:
 
 
 async def send_until(stopping: asyncio.Event, postgres_url: str, deliver: Deliver, clock: Clock) -> None:
-    """Send until `stopping` is set, whenever this process has the lease. A lost database is waited for."""
+    """Send until `stopping` is set, whenever this process has the lease. A lost database is waited for.
+
+    Raises CannotRun where the database refuses the login: another start may have another password.
+    """
     backoff = Backoff()
     while not stopping.is_set():
         started = clock.monotonic()
@@ -133,6 +139,8 @@ async def send_until(stopping: asyncio.Event, postgres_url: str, deliver: Delive
             finally:
                 await outbox.close()
         except (psycopg.OperationalError, psycopg.InterfaceError) as problem:
+            if await asyncio.to_thread(remedy, problem) is not None:
+                raise CannotRun(database_sentence(problem, postgres_url) or str(problem)) from None
             log.warning("the database is not available", error=str(problem).partition("\n")[0])
         backoff = backoff.after(clock.monotonic() - started)
         await _pause(stopping, backoff.delay_seconds)

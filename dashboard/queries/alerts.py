@@ -54,6 +54,14 @@ def read_firing(backend: Backend) -> tuple[Alert, ...]:
     return tuple(sorted(alerts, key=lambda alert: (alert.severity != "page", alert.since, alert.name)))
 
 
+def read_rules(backend: Backend) -> int:
+    """For how many of Weir's alerts Prometheus has rules; where it loads none nothing can fire."""
+    found = prometheus(backend, "/api/v1/rules", {"type": "alert"})
+    rules = [rule for group in found["groups"] for rule in group["rules"]]
+    named = [(rule["name"], rule.get("labels") or {}) for rule in rules]
+    return len({name for name, labels in named if _is_ours(backend, {**labels, "alertname": name})})
+
+
 def read_pending(backend: Backend) -> tuple[Alert, ...]:
     """Alerts whose condition holds, but not for long enough to fire."""
     found = prometheus(backend, "/api/v1/alerts")

@@ -14,7 +14,7 @@ from dashboard.freshness import Freshness, State
 from dashboard.panel import ask_every, current_time, head
 from dashboard.queries.alerts import Alert, Episode, read_history, read_pending
 from dashboard.table import Value, show_table
-from dashboard.views.firing import show_alerts, show_firing
+from dashboard.views.firing import show_alerts, show_firing, show_none
 from dashboard.wording import several
 
 REFRESH_SECONDS = 3
@@ -41,7 +41,7 @@ def _pending() -> None:
     if alerts is None:
         return
     if not alerts:
-        st.success("Nothing is about to fire.", icon=":material/check_circle:")
+        show_none("Nothing is about to fire.")
     show_alerts(alerts)
 
 

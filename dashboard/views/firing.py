@@ -9,10 +9,12 @@ import streamlit as st
 
 from dashboard.freshness import Freshness, State
 from dashboard.panel import ask_every, current_time, head
-from dashboard.queries.alerts import Alert, read_firing
+from dashboard.queries.alerts import Alert, read_firing, read_rules
 from dashboard.wording import instant, several, span
 
 REFRESH_SECONDS = 3
+RULES_SECONDS = 30
+"""Rules change with a deployment, and a Prometheus of many applications has many."""
 MAX_SHOWN = 10
 """Alerts of one card; the others are counted."""
 
@@ -33,8 +35,20 @@ def show_firing() -> None:
     if alerts is None:
         return
     if not alerts:
-        st.success("No alert is firing.", icon=":material/check_circle:")
+        show_none("No alert is firing.")
     show_alerts(alerts)
+
+
+def show_none(sentence: str) -> None:
+    """Draw that there is no alert, or that there could be none."""
+    if ask_every(RULES_SECONDS, read_rules).value == 0:
+        st.warning(
+            "Prometheus has no rules of Weir, so that no alert can fire. On a cluster set `prometheusRule.enabled`, and"
+            " in `prometheusRule.labels` what your Prometheus selects.",
+            icon=":material/warning:",
+        )
+    else:
+        st.success(sentence, icon=":material/check_circle:")
 
 
 def _freshness(alerts: tuple[Alert, ...]) -> Freshness:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from monitoring.alerts.rises import risen
+from monitoring.alerts.rises import counted, risen
 from monitoring.rule_file import Alert, Severity
 
 LATE_SECONDS = 30
@@ -80,8 +80,9 @@ EVENTS = (
     Alert(
         "DeadLetters",
         Severity.TICKET,
-        "sum by (reason) (increase("
-        'weir_events_total{disposition="rejected",reason!~"future|invalid_catalog_change"}[10m])) > 0',
+        counted(
+            'weir_events_total{disposition="rejected",reason!~"future|invalid_catalog_change"}', 10, labels="reason"
+        ),
         "Records are rejected: {{ $labels.reason }}",
         "About {{ $value | humanize }} records within 10 minutes are not valid events, and are not billed."
         " `weir dead-letters` lists them.",
@@ -89,7 +90,7 @@ EVENTS = (
     Alert(
         "FutureTimestamps",
         Severity.TICKET,
-        'sum(increase(weir_events_total{disposition="rejected",reason="future"}[10m])) > 0',
+        counted('weir_events_total{disposition="rejected",reason="future"}', 10),
         "Events come from the future",
         "About {{ $value | humanize }} events within 10 minutes have a time in the future, and are not billed."
         " Correct the clock or the unit of their source.",
@@ -97,7 +98,7 @@ EVENTS = (
     Alert(
         "DuplicateConflicts",
         Severity.TICKET,
-        'sum(increase(weir_events_total{disposition="conflict"}[15m])) > 0',
+        counted('weir_events_total{disposition="conflict"}', 15),
         "Different events have the same identity",
         "About {{ $value | humanize }} events within 15 minutes have the source and id of an earlier, different event."
         " Only the first is billed.",
@@ -105,7 +106,7 @@ EVENTS = (
     Alert(
         "UnknownTypes",
         Severity.TICKET,
-        "sum(increase(weir_unknown_type_events_total[15m])) > 0",
+        counted("weir_unknown_type_events_total", 15),
         "Events of an unknown type are on no bill",
         "About {{ $value | humanize }} events within 15 minutes have a type that Weir does not know: see `weir types`.",
     ),
@@ -150,7 +151,7 @@ EVENTS = (
     Alert(
         "ReversalsWait",
         Severity.TICKET,
-        f"sum(increase(weir_reversals_total[{TAKEN_BACK_SECONDS // 3_600}h])) > 0"
+        f"({counted('weir_reversals_total', TAKEN_BACK_SECONDS // 60)})"
         # Where billing does not run its last audit is unknown: another alert reports that billing is down.
         ' and on () time() - max(weir_audit_proved_timestamp_seconds{audited="everything"})'
         f" >= {TAKEN_BACK_SECONDS}",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 
 from metering.reports import CATALOG_BEHIND_SECONDS, ORDERED_BEHIND_SECONDS
+from monitoring.alerts.rises import counted
 from monitoring.rule_file import Alert, Part, Severity
 
 DROPPED_MONEY = 1
@@ -32,7 +33,7 @@ MONEY = (
     Alert(
         "StragglersDropped",
         Severity.TICKET,
-        'sum by (meter) (increase(weir_stragglers_total{decision="drop"}[15m])) > 0',
+        counted('weir_stragglers_total{decision="drop"}', 15, labels="meter"),
         "Stragglers are dropped from {{ $labels.meter }}",
         "About {{ $value | humanize }} usage rows within 15 minutes came after grace and are on no bill, because "
         "late_policy is drop, or no decision was made in time. `weir stragglers` lists them.",
@@ -58,10 +59,10 @@ MONEY = (
     Alert(
         "UnpricedUsage",
         Severity.TICKET,
-        "sum(increase(weir_unpriced_usage_rows_total[15m])) > 0",
+        counted("weir_unpriced_usage_rows_total", 15),
         "Usage has no price",
         "About {{ $value | humanize }} usage rows within 15 minutes match no price, so they have no amount:"
-        + listed("sum by (meter) (increase(weir_unpriced_usage_rows_total[15m])) > 0", "{{ .Value | humanize }}")
+        + listed(counted("weir_unpriced_usage_rows_total", 15, labels="meter"), "{{ .Value | humanize }}")
         + ". Add the prices with `weir catalog apply`; the next audit bills earlier usage.",
     ),
     Alert(
@@ -105,7 +106,7 @@ MONEY = (
     Alert(
         "CatalogChangesRejected",
         Severity.PAGE,
-        'sum(increase(weir_events_total{disposition="rejected",reason="invalid_catalog_change"}[10m])) > 0',
+        counted('weir_events_total{disposition="rejected",reason="invalid_catalog_change"}', 10),
         "Changes of the catalog are rejected",
         "About {{ $value | humanize }} changes of accounts, plans or prices within 10 minutes could not be read:"
         " usage is priced as before. `weir dead-letters --reason invalid_catalog_change` says what is wrong with each.",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+from monitoring.alerts.rises import counted
 from monitoring.metrics import MAX_NEW_SOURCES
 from monitoring.rule_file import Alert, Severity
 
@@ -20,7 +21,7 @@ SOURCES = (
     Alert(
         "SourceFlood",
         Severity.TICKET,
-        "sum(increase(weir_unlisted_source_events_total[15m])) > 0",
+        counted("weir_unlisted_source_events_total", 15),
         "Too many new sources",
         f"More than {MAX_NEW_SOURCES:,} new sources came within an hour: about {{{{ $value | humanize }}}} events"
         " within 15 minutes are of sources that are not listed. They are billed.",
@@ -37,7 +38,7 @@ SOURCES = (
     Alert(
         "UncorrectedClocks",
         Severity.TICKET,
-        "sum(increase(weir_uncorrected_clock_events_total[15m])) > 0",
+        counted("weir_uncorrected_clock_events_total", 15),
         "Devices do not say when they send",
         "About {{ $value | humanize }} events of devices within 15 minutes have no senttime, so Weir believes their "
         "clock. Let the devices send senttime.",

@@ -12,18 +12,23 @@ import time
 from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
+from urllib.parse import urlsplit
 from uuid import uuid4
 
+import httpx
 import psycopg
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]  # its stub leaves NewTopic out
 from psycopg.types.json import Jsonb
 
 from api import key_store
+from api.app import LIVE, READY, application
 from api.bodies import MAX_BODY_BYTES
 from api.database_poll import READ_EVERY_SECONDS, DatabasePoll
 from api.ingestion_lag import MAX_LAG_SECONDS
+from api.server import services_of
 from api.slow_clients import MAX_CONNECTIONS, REQUEST_WITHIN_SECONDS
+from deployment.stack import KAFKA_VARIABLE, POSTGRES_VARIABLE
 from jobs.runtime.clock import MachineClock
 from laptop.ports import LOOPBACK, free_ports
 from metering.api_keys import Scope
@@ -137,6 +142,30 @@ def test_while_the_database_is_unavailable_cached_keys_are_valid(server: Server,
             assert server.post(OWN, encoded(event()), key).status == 200
         finally:
             administrator.execute(f"ALTER DATABASE {name} ALLOW_CONNECTIONS true")
+
+
+@pytest.mark.parametrize(("answer", "is_live"), [("none", True), ("rows", True), ("refusal", False)])
+def test_a_server_that_the_database_refuses_is_started_again_as_another_start_reads_another_secret(
+    bootstrap: str, database: str, answer: str, *, is_live: bool
+) -> None:
+    """One that cannot reach the database waits; one that may not sign in would wait for ever with its old password."""
+    place = urlsplit(database)
+    old = place._replace(netloc=f"{place.username}:old@{place.netloc.rpartition('@')[2]}").geturl()
+    urls = {"none": "postgresql://weir@127.0.0.1:1/weir", "rows": database, "refusal": old}
+    services = services_of({KAFKA_VARIABLE: bootstrap, POSTGRES_VARIABLE: urls[answer]}, "test")
+
+    async def answers() -> tuple[int, int]:
+        transport = httpx.ASGITransport(app=application(services))
+        async with httpx.AsyncClient(transport=transport, base_url="http://api") as client:
+            assert (await client.get(LIVE)).status_code == 200, "nobody has refused it yet"
+            await services.database.read()
+            return (await client.get(LIVE)).status_code, (await client.get(READY)).status_code
+
+    try:
+        assert asyncio.run(answers()) == (200 if is_live else 503, 503)
+    finally:
+        services.database.close()
+        services.producer.close()
 
 
 def test_a_client_that_sends_no_request_is_disconnected_and_delays_no_other(server: Server) -> None:

@@ -115,6 +115,43 @@ def test_a_workload_identity_reaches_what_gives_it_its_credentials_and_a_pod_wit
     assert not may(with_key, pods(with_key)["joins"], METADATA, 80)
 
 
+NOTHING_IN_THE_NAMESPACE: Object = {
+    "kind": "NetworkPolicy",
+    "metadata": {"name": "of-the-platform"},
+    "spec": {"podSelector": {}, "policyTypes": ["Ingress", "Egress"]},
+}
+
+
+def seen_by_setup(before: list[Object], after: list[Object]) -> list[Object]:
+    """The policies while setup runs: those that were there, and what of the new release comes before it."""
+    early = [document for document in after if "helm.sh/hook" in document["metadata"].get("annotations", {})]
+    return [document for document in (*before, *early) if document["kind"] == "NetworkPolicy"]
+
+
+def test_setup_reaches_the_servers_of_its_own_release_whatever_policies_are_there() -> None:
+    """A hook runs before the release's objects: the first one among those of the namespace, later among older ones."""
+    after = render("production.yaml")
+    setup = pods(after)["setup"]
+    for before in (render("quickstart.yaml"), [NOTHING_IN_THE_NAMESPACE]):
+        policies = seen_by_setup(before, after)
+        for peer, port in ((STRANGER, 53), (OUTSIDE, 9093), (OUTSIDE, 5432)):
+            assert may(policies, setup, peer, port), port
+        assert not may(policies, setup, OUTSIDE, 443)
+        assert not may(policies, pods(after)["joins"], OUTSIDE, 9093)
+
+
+def test_the_policy_of_setup_comes_before_its_job_and_ends_with_it() -> None:
+    for values, keys in (({}, {"helm.sh/hook-weight"}), ({"setup": {"hook": False}}, {"argocd.argoproj.io/sync-wave"})):
+        objects = render("production.yaml", values=values)
+        policy = of_kind(objects, "NetworkPolicy")["weir-setup"]["metadata"]["annotations"]
+        (job,) = [document["metadata"]["annotations"] for document in of_kind(objects, "Job").values()]
+        assert policy.keys() - job.keys() == keys - job.keys()
+        assert {policy[key] for key in keys} == {"-1"}
+        assert job.items() <= policy.items()
+    # Quickstart's servers come first, and the release's policies with them.
+    assert "weir-setup" not in of_kind(render("quickstart.yaml"), "NetworkPolicy")
+
+
 def test_nobody_reads_metrics_unless_somebody_is_to() -> None:
     def read(objects: list[Object], peer: Peer) -> bool:
         return may(objects, peer, pods(objects)["joins"], 8090)

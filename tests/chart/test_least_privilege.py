@@ -86,8 +86,41 @@ def test_a_dashboard_that_holds_the_writers_key_is_warned_of_and_one_that_only_r
 def test_the_dashboard_may_have_an_identity_that_only_reads() -> None:
     given = {"annotations": {"role": "writer"}, "dashboardAnnotations": {"role": "reader"}}
     accounts = of_kind(render("production.yaml", values={"serviceAccount": given}), "ServiceAccount")
-    roles = {name: account["metadata"]["annotations"]["role"] for name, account in accounts.items()}
-    assert roles == {"weir": "writer", "weir-driver": "writer", "weir-dashboard": "reader"}
+    roles = {name: account["metadata"].get("annotations", {}).get("role") for name, account in accounts.items()}
+    assert roles == {"weir": "writer", "weir-driver": "writer", "weir-dashboard": "reader", "weir-api": None}
+
+
+def role_of_api(**values: Any) -> str | None:
+    """The role of the account of the API's pods, by its annotations."""
+    given: dict[str, Any] = {"annotations": {"role": "writer"}, **values.pop("serviceAccount", {})}
+    objects = render("production.yaml", values={"serviceAccount": given, "api": {"enabled": True, **values}})
+    account = of_kind(objects, "ServiceAccount")[pod_specs(objects)["Deployment/weir-api"]["serviceAccountName"]]
+    role: str | None = account["metadata"].get("annotations", {}).get("role")
+    return role
+
+
+def test_the_api_which_customers_reach_has_no_identity_that_it_does_not_need() -> None:
+    """A cloud gives a pod the identity of its account, whether or not the pod mounts a token."""
+    assert role_of_api() is None
+    assert role_of_api(readsTables=True) == "writer", "as before, and the notes warn of it"
+    assert role_of_api(readsTables=True, serviceAccount={"apiAnnotations": {"role": "reader"}}) == "reader"
+
+
+def test_an_identity_that_writes_is_warned_of_and_one_that_only_reads_is_not(tmp_path: Any) -> None:
+    values: dict[str, Any] = {
+        "storage": {"s3": {"existingSecret": ""}},
+        "dashboard": {"enabled": True},
+        "api": {"enabled": True, "readsTables": True},
+        "serviceAccount": {"annotations": {"role": "writer"}},
+    }
+    warned = notes(tmp_path / "writer", "object-store.yaml", values)
+    own = {f"{part}Annotations": {"role": "reader"} for part in ("dashboard", "api")}
+    values["serviceAccount"] |= own
+    quiet = notes(tmp_path / "reader", "object-store.yaml", values)
+    for part in ("dashboard", "API"):
+        words = f"The {part} has the identity that writes to the bucket"
+        assert words in warned
+        assert words not in quiet
 
 
 PRODUCTION = {

@@ -62,10 +62,17 @@ def test_accounts_that_are_there_already_are_used_and_none_is_made() -> None:
     assert set(of_kind(objects, "Role")) == {"drivers", "page"}
 
 
+def test_an_api_of_accounts_that_are_there_already_has_its_own_or_that_of_the_pods() -> None:
+    given = {"create": False, "name": "pods", "driverName": "drivers", "dashboardName": "page"}
+    for name, used in (("", "pods"), ("api", "api")):
+        objects = render("production.yaml", values={"serviceAccount": {**given, "apiName": name}})
+        assert pod_specs(objects)["Deployment/weir-api"]["serviceAccountName"] == used
+
+
 def test_accounts_of_other_names_are_made_and_used() -> None:
     objects = render("production.yaml", values={"serviceAccount": {"name": "pods"}})
-    assert set(of_kind(objects, "ServiceAccount")) == {"pods", "weir-driver", "weir-dashboard"}
-    assert accounts(objects) == {"pods", "weir-driver", "weir-dashboard"}
+    assert set(of_kind(objects, "ServiceAccount")) == {"pods", "weir-driver", "weir-dashboard", "weir-api"}
+    assert accounts(objects) == {"pods", "weir-driver", "weir-dashboard", "weir-api"}
 
 
 @pytest.mark.parametrize("example", ["production.yaml", "quickstart.yaml"])
@@ -287,7 +294,8 @@ def test_what_a_plain_setup_needs_comes_in_the_same_wave() -> None:
     }
     servers = {f"{kind}/weir-{name}" for kind in ("Service", "StatefulSet") for name in ("kafka", "postgres")}
     (job,) = of_kind(objects, "Job")
-    assert early == {*servers, "ServiceAccount/weir", "Secret/weir-quickstart", f"Job/{job}"}
+    needed = {*servers, "ServiceAccount/weir", "Secret/weir-quickstart", "NetworkPolicy/weir-setup"}
+    assert early == {*needed, f"Job/{job}"}
 
 
 def test_kubernetes_has_no_version_that_is_too_new() -> None:

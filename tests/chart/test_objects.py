@@ -62,7 +62,8 @@ DASHBOARD = {
     "Service/weir-dashboard",
 }
 POLICIES = {f"NetworkPolicy/weir-{name}" for name in ("deny", "dns", "to-kafka", "to-postgres")}
-API = {"Deployment/weir-api", "Service/weir-api", "NetworkPolicy/weir-api"}
+OWN_SERVERS = {*POLICIES, "NetworkPolicy/weir-setup"}
+API = {"ServiceAccount/weir-api", "Deployment/weir-api", "Service/weir-api", "NetworkPolicy/weir-api"}
 STRIMZI = {
     *(ALWAYS - {"Deployment/weir-connect"}),
     *SESSIONIZATION,
@@ -85,12 +86,12 @@ EXPECTED = {
         *POLICIES,
         *(f"NetworkPolicy/weir-{name}" for name in ("dashboard", "kafka", "postgres")),
     },
-    "existing-claim.yaml": {*ALWAYS, *SESSIONIZATION, *DASHBOARD, *POLICIES, "NetworkPolicy/weir-dashboard"},
-    "strimzi.yaml": {*STRIMZI, *POLICIES, "NetworkPolicy/weir-dashboard"},
-    "strimzi-certificate.yaml": {*STRIMZI, *POLICIES, "NetworkPolicy/weir-dashboard"},
+    "existing-claim.yaml": {*ALWAYS, *SESSIONIZATION, *DASHBOARD, *OWN_SERVERS, "NetworkPolicy/weir-dashboard"},
+    "strimzi.yaml": {*STRIMZI, *OWN_SERVERS, "NetworkPolicy/weir-dashboard"},
+    "strimzi-certificate.yaml": {*STRIMZI, *OWN_SERVERS, "NetworkPolicy/weir-dashboard"},
     "object-store.yaml": {
         *ALWAYS,
-        *POLICIES,
+        *OWN_SERVERS,
         "NetworkPolicy/weir-to-object-store",
         *API,
     },
@@ -115,7 +116,7 @@ EXPECTED = {
         "ConfigMap/weir-grafana",
         "PodDisruptionBudget/weir-drivers",
         "PodDisruptionBudget/weir-dashboard",
-        *POLICIES,
+        *OWN_SERVERS,
         *(f"NetworkPolicy/weir-{name}" for name in ("metrics", "dashboard")),
         *(f"NetworkPolicy/weir-spark-{name}" for name in ("ingestion", "joins")),
     },
@@ -370,6 +371,14 @@ def test_setup_runs_when_its_servers_are_there(example: str, hooks: str) -> None
     ]
 
 
+def test_a_setup_that_failed_leaves_its_pods_and_their_logs() -> None:
+    """Of a Job with `OnFailure` Kubernetes deletes the pod when it gives up: helm says only that the hook failed."""
+    for example in ("production.yaml", "quickstart.yaml"):
+        job = of_kind(render(example), "Job")["weir-setup"]
+        assert job["spec"]["template"]["spec"]["restartPolicy"] == "Never"
+        assert "hook-failed" not in job["metadata"]["annotations"]["helm.sh/hook-delete-policy"]
+
+
 @pytest.mark.parametrize(
     ("config", "made"),
     [
@@ -526,6 +535,12 @@ def test_an_alert_links_to_the_runbook_where_it_can_be_read() -> None:
 
     assert links({"prometheusRule": {"runbookUrl": "https://wiki.example/weir"}}) == {"https://wiki.example/weir"}
     assert links({"dashboard": {"ingress": {"enabled": False}}}) == {"runbook"}
+    route: dict[str, Any] = {"enabled": True, "parentRefs": [{"name": "public"}]}
+    by_route = {"ingress": {"enabled": False, "path": "/live"}, "route": {**route, "hostnames": ["weir.example.org"]}}
+    assert links({"dashboard": by_route}) == {"https://weir.example.org/live/runbook"}
+    for nobody_knows in ([], ["*.example.org"]):
+        by_route["route"] = {**route, "hostnames": nobody_knows}
+        assert links({"dashboard": by_route}) == {"runbook"}
 
 
 def test_every_pod_is_denied_by_default_and_allowed_what_it_needs() -> None:
@@ -547,6 +562,9 @@ def test_nodes_are_drained_one_driver_at_a_time() -> None:
     assert (others["operator"], others["values"]) == ("NotIn", ["audit", "close"])
     assert budgets["weir-dashboard"]["spec"]["maxUnavailable"] == 1
     assert budgets["weir-api"]["spec"]["maxUnavailable"] == 1
+    # While the API waits for the database no pod of it is ready: by default none could be evicted then.
+    for part in ("dashboard", "api"):
+        assert budgets[f"weir-{part}"]["spec"]["unhealthyPodEvictionPolicy"] == "AlwaysAllow"
 
 
 def notes(tmp_path: Path, example: str, values: dict[str, Any] | None = None, *, is_upgrade: bool = False) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -10,7 +11,8 @@ import yaml
 from pydantic import ValidationError
 
 from jobs.stack import Jobs
-from tests.chart.helm import CHART, HelmRefused, render
+from metering.period_meters import Aggregation
+from tests.chart.helm import CHART, HelmRefused, of_kind, render
 
 OPERATOR = ("sparkoperator.k8s.io/v1beta2/SparkApplication", "sparkoperator.k8s.io/v1beta2/ScheduledSparkApplication")
 ON_S3: dict[str, Any] = {
@@ -19,6 +21,12 @@ ON_S3: dict[str, Any] = {
     "kafka": {"bootstrap": "a:1"},
     "postgres": {"existingSecret": "b", "caSecret": "c"},
     "storage": {"kind": "s3", "s3": {"url": "s3://metering/weir", "existingSecret": "writer"}},
+}
+
+BY_IDENTITY: dict[str, Any] = {
+    **ON_S3,
+    "storage": {"kind": "s3", "s3": {"url": "s3://metering/weir"}},
+    "serviceAccount": {"annotations": {"role": "writer"}},
 }
 
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
@@ -62,13 +70,32 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         {"meters": {"answers": {"unit": "answer", "count": "outcomes", "sum": "images"}}},
         "meters.answers has one of count: outcomes and sum: <column>.",
     ),
+    "meter that sums and has another way, too": (
+        {"meters": {"seats": {"unit": "user", "sum": "input_tokens", "unique": "user_id", "period": "month"}}},
+        "A meter of a period has one of unique, min, max and latest: <column> instead.",
+    ),
+    "meter of no period": (
+        {"meters": {"seats": {"unit": "user", "unique": "user_id"}}},
+        "meters.seats has unique, and period (day or month) belongs to",
+    ),
+    "period of a meter that sums": (
+        {"meters": {"tokens": {"unit": "token", "sum": "input_tokens", "period": "day"}}},
+        "meters.tokens has sum, and period (day or month) belongs to",
+    ),
+    "attributes of prices of one job": (
+        {"jobs": {"joins": {"config": {"price_attributes": ["operation"]}}}},
+        "price_attributes are the same for all jobs: give them once, as priceAttributes beside jobs.",
+    ),
     "meter with a name of its own": (
         {"meters": {"GPU": {"unit": "second", "sum": "gpu"}}},
         "a name holds a-z, 0-9 and _",
     ),
-    "meter with a grace of its own": (
+    "meter with a grace of its own that is shorter than the timeout": (
         {"meters": {"answers": {"unit": "answer", "count": "outcomes", "grace_seconds": 60}}},
-        "meters.answers.grace_seconds is 60, but jobs.billing.config.grace_seconds is 900: all meters have one grace.",
+        (
+            "meters.answers.grace_seconds is 60, but must be at least the longest of "
+            "jobs.joins.config.completion_timeout_seconds and completion_timeouts: completion_timeout_seconds is 600."
+        ),
     ),
     "meters of one job": (
         {"jobs": {"joins": {"config": {"meters": {"answers": {"unit": "answer", "count": "outcomes"}}}}}},
@@ -227,6 +254,21 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         },
         "dashboard.signIn.enabled needs dashboard.signIn.existingSecret",
     ),
+    "sign-in that comes back where the dashboard is not": (
+        {
+            "dashboard": {
+                "ingress": {"enabled": True, "hosts": ["weir.example.com"], "path": "/live"},
+                "signIn": {
+                    "enabled": True,
+                    "metadataUrl": "https://p/.well-known/openid-configuration",
+                    "clientId": "weir",
+                    "existingSecret": "sign-in",
+                    "redirectUri": "https://weir.example.com/oauth2callback",
+                },
+            }
+        },
+        "the dashboard is served below /live: it must end with /live/oauth2callback.",
+    ),
     "dashboard that everybody reaches without sign-in": (
         {"dashboard": {"service": {"type": "LoadBalancer"}}},
         "everybody who reaches it would see all bills",
@@ -303,6 +345,26 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         },
         "profile=production needs api.secrets.storage",
     ),
+    "dashboard with the identity that may write to the bucket, in production": (
+        BY_IDENTITY,
+        "profile=production needs serviceAccount.dashboardAnnotations",
+    ),
+    "API with the identity that may write to the bucket, in production": (
+        {
+            **BY_IDENTITY,
+            "serviceAccount": {"annotations": {"role": "writer"}, "dashboardAnnotations": {"role": "reader"}},
+            "api": {"enabled": True, "readsTables": True},
+        },
+        "profile=production needs serviceAccount.apiAnnotations",
+    ),
+    "API with the account that may write to the bucket, in production": (
+        {
+            **BY_IDENTITY,
+            "serviceAccount": {"create": False, "name": "writer", "dashboardName": "reader"},
+            "api": {"enabled": True, "readsTables": True},
+        },
+        "profile=production needs serviceAccount.apiAnnotations (apiName where accounts are not made)",
+    ),
     "unknown profile": ({"profile": "prod"}, "/profile': value must be one of '', 'production'"),
     "queue of no scheduler": (
         {"jobDefaults": {"batchSchedulerOptions": {"queue": "metering"}}},
@@ -317,6 +379,26 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         "extraEnv gives PROXY_PASSWORD as plain text",
     ),
     "budget that would stop a drain": ({"podDisruptionBudgets": {"enabled": True}}, "would stop a drain for ever"),
+    "memory for pending rows that its pod has not": (
+        {"jobs": {"joins": {"config": {"waiting_memory_mib": 1664}}}},
+        "waiting_memory_mib is 1664, but jobs.joins.driver.memoryOverhead, which holds it beside all else, is 1664m",
+    ),
+    "memory for identities that its pod has not": (
+        {"jobs": {"ingestion": {"config": {"identity_memory_mib": 4096}, "driver": {"memoryOverhead": "4g"}}}},
+        "identity_memory_mib is 4096, but jobs.ingestion.driver.memoryOverhead, which holds it beside all else, is 4g",
+    ),
+    "samples that are too rare for the alerts": (
+        {"podMonitor": {"enabled": True, "interval": "61s"}, "prometheusRule": {"enabled": True}},
+        "podMonitor.interval is 61s, but Weir's alerts need a sample a minute",
+    ),
+    "samples that are far too rare for the alerts": (
+        {"podMonitor": {"enabled": True, "interval": "5m"}, "prometheusRule": {"enabled": True}},
+        "podMonitor.interval is 5m, but",
+    ),
+    "batch with the name of Connect, whose pods its policies would let in": (
+        {"batch": {"connect": {"schedule": "@daily", "args": ["a"]}}},
+        "batch.connect has the name of another part of Weir",
+    ),
     "batch with the name of a job": (
         {"batch": {"joins": {"schedule": "@daily", "args": ["a"]}}},
         "batch.joins has the",
@@ -324,6 +406,14 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "password in a variable": (
         {"jobs": {"joins": {"env": [{"name": "DB_PASSWORD", "value": "x"}]}}},
         "jobs.joins.env gives DB_PASSWORD as plain text",
+    ),
+    "password of digits in a variable": (
+        {"extraEnv": [{"name": "PROXY_PASSWORD", "value": "1234"}]},
+        "extraEnv gives PROXY_PASSWORD as plain text",
+    ),
+    "token of letters in a variable": (
+        {"extraEnv": [{"name": "HUB_TOKENS", "value": "a1b2c3"}]},
+        "extraEnv gives HUB_TOKENS as plain text",
     ),
     "key of an API in a variable": (
         {"batch": {"ask": {"schedule": "@daily", "args": ["a"], "env": [{"name": "MODEL_API_KEY", "value": "x"}]}}},
@@ -411,6 +501,14 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         {"extraObjects": ["kind: ConfigMap\n---\nkind: Secret\nmetadata: {name: '{{ .Chart.Name }}'}\ndata: {a: b}"]},
         "extraObjects[0] is a Secret with its content",
     ),
+    "Secret with its content in a list": (
+        {
+            "extraObjects": [
+                {"apiVersion": "v1", "kind": "List", "items": [{"kind": "Secret", "stringData": {"word": "hunter2"}}]}
+            ]
+        },
+        "extraObjects[0] is a Secret with its content",
+    ),
     "key in a Spark setting": (
         {"jobDefaults": {"sparkConf": {"spark.hadoop.fs.s3a.access.key": "x"}}},
         "jobDefaults.sparkConf holds spark.hadoop.fs.s3a.access.key",
@@ -459,6 +557,8 @@ def test_what_only_refers_to_a_secret_is_taken() -> None:
                 "env": [
                     {"name": "DB_PASSWORD", "valueFrom": {"secretKeyRef": {"name": "db", "key": "password"}}},
                     {"name": "SSL_KEY", "value": "/etc/tls/tls.key"},
+                    {"name": "MAX_TOKENS", "value": "4096"},
+                    {"name": "TOKENIZERS_PARALLELISM", "value": "false"},
                     {"name": "AWS_WEB_IDENTITY_TOKEN_FILE", "value": "/var/run/secrets/token"},
                     {"name": "SOURCE", "value": "host=db user=weir password=$(DB_PASSWORD)"},
                     {"name": "OTHER", "value": "postgresql://db/weir?user=weir&password=$(DB_PASSWORD)"},
@@ -488,6 +588,30 @@ def test_a_job_refuses_a_name_of_other_lengths_at_its_start_too(name: str) -> No
     for config in ({"ingestion": {"clocks": {"device": [name]}}}, {"joins": {"completion_timeouts": {name: 300}}}):
         with pytest.raises(ValidationError, match=f"has {len(name.encode())} bytes, but must have 1 to 512"):
             Jobs.model_validate(config)
+
+
+def test_memory_that_its_pod_has_is_taken() -> None:
+    joins = {"config": {"waiting_memory_mib": 4096}, "driver": {"memoryOverhead": "6g"}}
+    assert render(values={"quickstart": {"enabled": True}, "jobs": {"joins": joins}})
+
+
+@pytest.mark.parametrize(
+    ("interval", "is_watched"), [("1m", True), ("60s", True), ("900ms", True), ("60000ms", True), ("5m", False)]
+)
+def test_samples_that_are_often_enough_or_that_no_alert_reads_are_taken(interval: str, *, is_watched: bool) -> None:
+    values = {"podMonitor": {"enabled": True, "interval": interval}, "prometheusRule": {"enabled": is_watched}}
+    assert render(values={"quickstart": {"enabled": True}, **values})
+
+
+def test_every_kind_of_meter_that_the_applications_take_is_taken() -> None:
+    meters: dict[str, dict[str, Any]] = {
+        "answers": {"unit": "answer", "count": "outcomes", "grace_seconds": 86_400},
+        "tokens": {"unit": "token", "sum": "input_tokens"},
+        **{kind.value: {"unit": "user", kind.value: "input_tokens", "period": "month"} for kind in Aggregation},
+    }
+    Jobs.model_validate({job: {"meters": meters} for job in Jobs.model_fields})
+    objects = of_kind(render(values={"quickstart": {"enabled": True}, "meters": meters}), "ConfigMap")
+    assert json.loads(objects["weir-joins"]["data"]["joins.yaml"])["meters"] == meters
 
 
 def test_a_cluster_without_the_operator_is_named_in_a_sentence() -> None:

@@ -20,6 +20,7 @@ from deployment.topic_list import TOPICS
 from jobs.ingestion.config import IngestionConfig
 from laptop.connect import settings_of_any
 from tests.chart.crd import strict
+from tests.chart.flows import Peer, may, pods
 from tests.chart.helm import HelmRefused, Object, of_kind, render
 
 OPERATOR = Path(__file__).with_name("operator")
@@ -212,3 +213,43 @@ def test_pods_of_strimzi_go_where_those_of_weir_go() -> None:
     (term,) = pod["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
     assert term == {"matchExpressions": [{"key": "pool", "operator": "In", "values": ["metering"]}]}
     assert pod["priorityClassName"] == "metering"
+
+
+def test_nodes_that_are_chosen_in_both_ways_are_chosen_in_both_for_strimzi_too() -> None:
+    """Of several terms one must hold: what every pod must have is in each of them."""
+    zones = [{"key": "zone", "operator": "In", "values": [zone]} for zone in ("a", "b")]
+    terms = [{"matchExpressions": [zone]} for zone in zones]
+    preferred = [{"weight": 1, "preference": {"matchExpressions": [zones[0]]}}]
+    nodes = {
+        "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms},
+        "preferredDuringSchedulingIgnoredDuringExecution": preferred,
+    }
+    worker, _ = resources("strimzi.yaml", values={"scheduling": {"affinity": {"nodeAffinity": nodes}}})
+    schema("kafkaconnects").validate(worker)
+    pool = {"key": "pool", "operator": "In", "values": ["metering"]}
+    assert worker["spec"]["template"]["pod"]["affinity"]["nodeAffinity"] == {
+        "requiredDuringSchedulingIgnoredDuringExecution": {
+            "nodeSelectorTerms": [{"matchExpressions": [zone, pool]} for zone in zones]
+        },
+        "preferredDuringSchedulingIgnoredDuringExecution": preferred,
+    }
+
+
+def test_pods_of_strimzi_reach_quickstarts_own_servers_and_no_other_pod_does() -> None:
+    objects = render("quickstart.yaml", values=strimzi())
+    connect = Peer(labels={"strimzi.io/cluster": "weir-connect", "app.kubernetes.io/part-of": "weir"}, is_ours=True)
+    other = Peer(labels={"strimzi.io/cluster": "other-connect", "app.kubernetes.io/part-of": "weir"}, is_ours=True)
+    servers = pods(objects)
+    for name, port in (("kafka", 9092), ("postgres", 5432)):
+        assert may(objects, connect, servers[name], port), name
+        assert not may(objects, other, servers[name], port), name
+    plain = render("quickstart.yaml")
+    assert not may(plain, connect, pods(plain)["kafka"], 9092)
+
+
+def test_a_variable_of_the_worker_replaces_that_of_all_for_strimzi_too() -> None:
+    """Server-side apply refuses a list with one name twice."""
+    own, of_all = ({"name": "HTTPS_PROXY", "value": f"http://{name}:3128"} for name in ("own", "all"))
+    worker, _ = resources("strimzi.yaml", values={"extraEnv": [of_all], "connect": {"env": [own]}})
+    variables = worker["spec"]["template"]["connectContainer"]["env"]
+    assert [each for each in variables if each["name"] == "HTTPS_PROXY"] == [own]

@@ -28,10 +28,13 @@ class Answers:
     firing: list[dict[str, Any]] = field(default_factory=list)
     pending: list[dict[str, Any]] = field(default_factory=list)
     history: list[datetime] = field(default_factory=list)
+    rules: list[dict[str, Any]] = field(default_factory=lambda: [{"name": NAME, "labels": {"severity": "page"}}])
 
     def to(self, path: str) -> Any:
         if path == "/api/v2/alerts":
             return self.firing
+        if path == "/api/v1/rules":
+            return {"status": "success", "data": {"groups": [{"name": "weir.money", "rules": self.rules}]}}
         if path == "/api/v1/alerts":
             return {"status": "success", "data": {"alerts": self.pending}}
         labels = {"__name__": "ALERTS", "alertname": NAME, "severity": "page", "alertstate": "firing", "job": "billing"}
@@ -75,6 +78,17 @@ def test_without_alerts_the_page_shows_when_it_was_checked(open_page: Pages, ans
     assert "No alert is firing." in shown
     assert "Nothing is about to fire." in shown
     assert "No alert has fired in this time." in shown
+
+
+@pytest.mark.parametrize("rules", [[], [{"name": "KubeJobFailed", "labels": {}}]])
+def test_that_nothing_fires_is_no_health_where_prometheus_has_no_rules_of_weir(
+    open_page: Pages, answers: Answers, rules: list[dict[str, Any]]
+) -> None:
+    answers.rules = rules
+    shown = texts(open_page("alerts"))
+    assert "No alert is firing." not in shown
+    assert "Nothing is about to fire." not in shown
+    assert shown.count("Prometheus has no rules of Weir, so that no alert can fire.") == 2
 
 
 def test_a_firing_alert_shows_severity_meaning_and_runbook_and_disappears(open_page: Pages, answers: Answers) -> None:

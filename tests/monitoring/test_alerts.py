@@ -389,6 +389,43 @@ CASES = [
 ]
 
 
+COUNTED: dict[str, tuple[str, float, dict[str, str]]] = {
+    "DeadLetters": (rejected("malformed"), 10, {"reason": "malformed"}),
+    "FutureTimestamps": (rejected("future"), 10, {}),
+    "CatalogChangesRejected": (rejected("invalid_catalog_change"), 10, {}),
+    "DuplicateConflicts": (of("weir_events_total", disposition="conflict", reason=""), 15, {}),
+    "UnknownTypes": ("weir_unknown_type_events_total{}", 15, {}),
+    "StragglersDropped": (of("weir_stragglers_total", meter="requests", decision="drop"), 15, {"meter": "requests"}),
+    "UnpricedUsage": (of("weir_unpriced_usage_rows_total", meter="requests"), 15, {}),
+    "SourceFlood": ("weir_unlisted_source_events_total{}", 15, {}),
+    "UncorrectedClocks": ("weir_uncorrected_clock_events_total{}", 15, {}),
+}
+"""Counters that fire at their first event, the minutes for which, and the alert's labels."""
+
+
+@pytest.mark.parametrize("instance", ["old", "new"])
+def test_what_a_driver_counts_before_its_first_scrape_fires_too(instance: str, tmp_path: Path) -> None:
+    """It reads in its first batch what has waited: as another pod, or in its pod as far as the driver before."""
+    series: dict[str, str | None] = {'process_start_time_seconds{instance="old"}': "-9000+0x10 stale"}
+    series[f'process_start_time_seconds{{instance="{instance}"}}'] = "-9000+0x10 _ 690+0x60"
+    edges = []
+    for alert, (counter, minutes, labels) in COUNTED.items():
+        before, after = (held_to(counter.replace("{}", ""), f'instance="{name}"') for name in ("old", instance))
+        series |= {counter: None, before: "5+0x10 stale", after: "5+0x10 _ 5+0x60"}
+        if instance == "new":
+            series[after] = "_x12 5+0x60"
+        ends = 690 / 60 + minutes
+        edges += [
+            Firing(alert, 12 - HALF_A_MINUTE, ()),
+            Firing(alert, 12, (labels,)),
+            Firing(alert, ends - HALF_A_MINUTE, (labels,)),
+            Firing(alert, ends + HALF_A_MINUTE, ()),
+        ]
+    if instance == "new":
+        series['process_start_time_seconds{instance="new"}'] = "_x12 690+0x60"
+    check(tmp_path, with_changes(series), edges, SEVERITIES)
+
+
 def with_changes(changed: Mapping[str, str | None]) -> Series:
     series: dict[str, str | None] = {**healthy(), **changed}
     return {name: values for name, values in series.items() if values is not None}

@@ -138,6 +138,8 @@ def test_served_series_can_be_scraped_at_the_returned_port() -> None:
     assert 'weir_stragglers_total{decision="drop",meter="requests"} 2.0' in page
     assert 'weir_batch_duration_seconds_count{job="billing"} 1.0' in page
     assert "_created" not in page
+    # By it alerts know what this process counted before it was scraped.
+    assert "\nprocess_start_time_seconds " in page
 
 
 def test_a_histogram_takes_a_whole_batch_as_it_takes_single_values() -> None:

@@ -9,6 +9,8 @@ import re
 import shutil
 import subprocess
 import threading
+import time
+import urllib.request
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -173,6 +175,39 @@ def test_the_example_of_a_configuration_is_valid_and_names_only_alerts_that_exis
     keep_alertmanager_config(folders, EXAMPLE)
     names = re.findall(r'alertname =~? "([^"]+)"', EXAMPLE.read_text())
     assert {name for group in names for name in group.split("|")} <= {alert.name for alert in ALERTS}
+
+
+def until_found(url: str, content: bytes | None = None) -> Any:
+    """What a server answers, once it is there."""
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while True:
+        asked = urllib.request.Request(url, content, {"Content-Type": "application/json"})
+        try:
+            with urllib.request.urlopen(asked, timeout=10) as answer:
+                return json.loads(answer.read() or b"null")
+        except OSError:
+            assert time.monotonic() < deadline, url
+            time.sleep(0.05)
+
+
+def test_by_the_example_an_application_that_is_down_silences_its_own_alerts_and_those_of_no_other_installation(
+    folders: Folders, tmp_path: Path
+) -> None:
+    needs("amtool")
+    keep_alertmanager_config(folders, EXAMPLE)
+    (port,) = free_ports(1)
+    installations = [{"namespace": "metering", "release": name} for name in ("test", "production")]
+    stalled = [{"alertname": "ApplicationStalled", "job": "joins", "severity": "page", **of} for of in installations]
+    down = {**stalled[0], "alertname": "ApplicationDown"}
+    url = f"http://127.0.0.1:{port}/api/v2/alerts"
+    with running(alertmanager_command(folders, port), tmp_path):
+        until_found(url, json.dumps([{"labels": labels} for labels in (down, *stalled)]).encode())
+        silenced: list[dict[str, str]] = []
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while not silenced and time.monotonic() < deadline:
+            found = until_found(url)
+            silenced = [alert["labels"] for alert in found if alert["status"]["inhibitedBy"]]
+    assert silenced == [stalled[0]]
 
 
 def test_a_configuration_that_alertmanager_refuses_is_refused_before_anything_starts(

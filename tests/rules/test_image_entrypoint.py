@@ -14,6 +14,7 @@ from tempfile import TemporaryDirectory
 import pytest
 
 from laptop.java import find_java
+from metering.vocabulary import Job
 
 ENTRYPOINT = Path(__file__).parents[2] / "image" / "entrypoint"
 SUBMITTED = "driver --properties-file /opt/spark/conf/spark.properties --class org.apache.spark.deploy.PythonRunner"
@@ -53,12 +54,20 @@ def test_a_driver_is_our_program_with_sparks_properties(path: str) -> None:
     assert words[-1] == "pyspark-shell"
 
 
-def test_an_audit_is_never_restarted(path: str) -> None:
-    program = "local:///opt/weir/jobs/__main__.py audit --config /etc/weir/audit.yaml --last 1d"
+@pytest.mark.parametrize("name", ["audit", "close"])
+def test_what_ends_by_itself_is_never_restarted(path: str, name: str) -> None:
+    """A close that refuses an account ends with 1: started again and again, it would issue the next month, too."""
+    program = f"local:///opt/weir/jobs/__main__.py {name} --config /etc/weir/{name}.yaml --last 1d"
     answer = run(path, f"{SUBMITTED} {program}", SPARK_DRIVER_BIND_ADDRESS="10.0.0.7")
     command, _, submitted = answer.stdout.splitlines()
     assert command == f"-- python -P {program.removeprefix('local://')}"
     assert submitted == "true"
+
+
+@pytest.mark.parametrize("job", Job)
+def test_every_other_application_is_restarted(path: str, job: Job) -> None:
+    answer = run(path, f"{SUBMITTED} local:///jobs.py {job}", SPARK_DRIVER_BIND_ADDRESS="10.0.0.7")
+    assert answer.stdout.startswith(f"-- python -P -m jobs.restart python -P /jobs.py {job}\n")
 
 
 def test_a_driver_refuses_unknown_arguments(path: str) -> None:

@@ -40,6 +40,17 @@ def test_a_crash_is_followed_by_a_start_and_a_decision_by_the_end(status: int, t
     assert starts.read_text() == "xx"
 
 
+def test_after_many_crashes_in_a_row_its_pod_ends_as_another_one_reads_the_secrets_anew(tmp_path: Path) -> None:
+    """The variables of a pod are those of its start: in it, a password that was changed stays the wrong one."""
+    starts = tmp_path / "starts"
+    program = [sys.executable, "-c", ENDS, str(starts), "1", "1", "1"]
+    keeper = f"import sys; from jobs.restart import keep_running; sys.exit(keep_running({program!r}, max_crashes=3))"
+    ran = subprocess.run([sys.executable, "-c", keeper], capture_output=True, text=True, timeout=60, check=False)
+    assert ran.returncode == 1
+    assert starts.read_text() == "xxx"
+    assert "3 times in a row" in ran.stderr
+
+
 def test_a_stopped_launcher_passes_the_signal_on_and_leaves_no_process_behind() -> None:
     with subprocess.Popen(keeping(WAITS), stdout=subprocess.PIPE, text=True) as keeper:
         assert keeper.stdout is not None

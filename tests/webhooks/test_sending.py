@@ -13,12 +13,15 @@ from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any
+from urllib.parse import urlsplit
 
 import psycopg
 import pytest
 from standardwebhooks.webhooks import Webhook
 
+from deployment.errors import CannotRun
 from deployment.stack import POSTGRES_VARIABLE
+from jobs.runtime.clock import MachineClock
 from tests.rules.test_webhook_signing import verify_asymmetric
 from tests.webhooks.receiver import Answer, Call, Receiver
 from tests.webhooks.sending import add_endpoint, hold, next_due_at, now_clock, rows, run, send_all, states
@@ -31,7 +34,7 @@ from webhooks.mail import Mailer
 from webhooks.outbox import MAX_EVENTS, SILENT_SECONDS, Due, Lane, Outbox
 from webhooks.outcomes import Attempt, State, outcome
 from webhooks.posting import Poster
-from webhooks.sender import LOOK_SECONDS, MAX_OF_RECEIVER, MAX_REST_SECONDS, MAX_RUNNING, Sender
+from webhooks.sender import LOOK_SECONDS, MAX_OF_RECEIVER, MAX_REST_SECONDS, MAX_RUNNING, Sender, send_until
 from webhooks.signing import Signature
 
 HOUR = timedelta(hours=1)
@@ -478,3 +481,21 @@ def test_two_senders_that_are_killed_again_and_again_deliver_each_event_in_order
     run(deliver)
     assert first_order(receiver.taken) == expected(of)
     assert states(database) == {"delivered": 200}
+
+
+def test_a_sender_whose_login_is_refused_ends_as_another_start_may_have_another_password(database: str) -> None:
+    """A database that does not answer is waited for."""
+    place = urlsplit(database)
+    refused = place._replace(netloc=f"{place.username}:old@{place.netloc.rpartition('@')[2]}").geturl()
+
+    async def deliver(due: Due, at: datetime) -> Attempt:
+        raise AssertionError((due, at))
+
+    async def send(url: str, seconds: float) -> None:
+        async with asyncio.timeout(seconds):
+            await send_until(asyncio.Event(), url, deliver, MachineClock())
+
+    with pytest.raises(CannotRun, match=r"refuses \(FATAL:  password authentication failed"):
+        asyncio.run(send(refused, 60))
+    with pytest.raises(TimeoutError):
+        asyncio.run(send("postgresql://weir@127.0.0.1:1/weir", 2))

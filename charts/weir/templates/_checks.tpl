@@ -19,6 +19,8 @@
 {{- include "weir.checkWebhooks" . -}}
 {{- include "weir.checkAccounts" . -}}
 {{- include "weir.checkExecutors" . -}}
+{{- include "weir.checkMemory" . -}}
+{{- include "weir.checkMonitoring" . -}}
 {{- if and .Values.dashboard.route.enabled (not .Values.dashboard.route.parentRefs) -}}
 {{- fail "dashboard.route.enabled needs dashboard.route.parentRefs: name the Gateway that it belongs to." -}}
 {{- end -}}
@@ -31,11 +33,37 @@
 {{- fail (printf "dashboard.signIn.enabled needs dashboard.signIn.%s." .) -}}
 {{- end -}}
 {{- end -}}
+{{- $callback := printf "%s/oauth2callback" (include "weir.dashboardPath" .) -}}
+{{- if not (hasSuffix $callback .Values.dashboard.signIn.redirectUri) -}}
+{{- fail (printf "dashboard.signIn.redirectUri is %s, but the dashboard is served below %s: it must end with %s." .Values.dashboard.signIn.redirectUri (include "weir.dashboardPath" .) $callback) -}}
+{{- end -}}
 {{- else if and .Values.dashboard.enabled (ne .Values.dashboard.service.type "ClusterIP") (not .Values.dashboard.withoutSignIn) -}}
 {{- fail (printf "dashboard.service.type is %s, and viewers do not sign in: everybody who reaches it would see all bills. Set dashboard.signIn, or, if something before it asks who they are, dashboard.withoutSignIn=true." .Values.dashboard.service.type) -}}
 {{- end -}}
 {{- if and .Values.dashboard.ingress.enabled (not .Values.dashboard.ingress.hosts) -}}
 {{- fail "dashboard.ingress.enabled needs dashboard.ingress.hosts: name the host that people open." -}}
+{{- end -}}
+{{- end }}
+
+{{/* What a driver remembers is beside its heap, with all else of Python: a pod without room for it is killed when it is full. */}}
+{{- define "weir.checkMemory" -}}
+{{- range $name, $field := dict "joins" "waiting_memory_mib" "ingestion" "identity_memory_mib" -}}
+{{- $mib := include "weir.jobConfigValue" (list $ $name $field) | int64 -}}
+{{- $overhead := (include "weir.job" (list $ $name) | fromJson).driver.memoryOverhead -}}
+{{- $overheadMib := mul (regexFind "^[0-9]+" $overhead | int64) (hasSuffix "g" $overhead | ternary 1024 1) -}}
+{{- if ge $mib $overheadMib -}}
+{{- fail (printf "jobs.%s.config.%s is %d, but jobs.%s.driver.memoryOverhead, which holds it beside all else, is %s: raise that by as much as this was raised." $name $field $mib $name $overhead) -}}
+{{- end -}}
+{{- end -}}
+{{- end }}
+
+{{/* A range of two minutes needs two samples, and a report must not look old because nobody has read the next one yet. */}}
+{{- define "weir.checkMonitoring" -}}
+{{- $interval := .Values.podMonitor.interval -}}
+{{- $number := regexFind "^[0-9]+" $interval | int64 -}}
+{{- $isLong := or (and (hasSuffix "m" $interval) (gt $number 1)) (and (regexMatch "[0-9]s$" $interval) (gt $number 60)) (and (hasSuffix "ms" $interval) (gt $number 60000)) -}}
+{{- if and .Values.podMonitor.enabled .Values.prometheusRule.enabled $isLong -}}
+{{- fail (printf "podMonitor.interval is %s, but Weir's alerts need a sample a minute: with fewer ApplicationStalled pages while all is well, and ApiUnavailable never does. Give at most 1m, or turn prometheusRule off." $interval) -}}
 {{- end -}}
 {{- end }}
 
@@ -79,7 +107,7 @@
 {{- if not (regexMatch "^[a-z]([-a-z0-9]{0,38}[a-z0-9])?$" $name) -}}
 {{- fail (printf "The name %q cannot begin the names of Spark applications: it must start with a letter, hold a-z, 0-9 and - only, and have at most 40 characters. Choose another release name, or set fullnameOverride." $name) -}}
 {{- end -}}
-{{- $taken := concat (keys .Values.jobs) (list "api" "audit" "close" "dashboard" "driver" "kafka" "postgres" "setup" "tables" "test" "webhooks") -}}
+{{- $taken := concat (keys .Values.jobs) (list "api" "audit" "close" "connect" "dashboard" "driver" "kafka" "postgres" "setup" "tables" "test" "webhooks") -}}
 {{- range $batch, $_ := .Values.batch -}}
 {{- if has $batch $taken -}}
 {{- fail (printf "batch.%s has the name of another part of Weir: choose another." $batch) -}}
@@ -123,6 +151,12 @@
 {{- if eq .Values.profile "production" -}}
 {{- if and .Values.dashboard.enabled (include "weir.dashboardWrites" .) -}}
 {{- fail "profile=production needs dashboard.secrets.storage: a key that only reads the bucket, as the Secret of storage writes to it." -}}
+{{- end -}}
+{{- if and .Values.dashboard.enabled (include "weir.dashboardHasWritersIdentity" .) -}}
+{{- fail "profile=production needs serviceAccount.dashboardAnnotations (dashboardName where accounts are not made): an identity that only reads the bucket, as that of the applications writes to it." -}}
+{{- end -}}
+{{- if include "weir.apiHasWritersIdentity" . -}}
+{{- fail "profile=production needs serviceAccount.apiAnnotations (apiName where accounts are not made) with api.readsTables: an identity that only reads the bucket, as that of the applications writes to it." -}}
 {{- end -}}
 {{- if include "weir.apiWrites" . -}}
 {{- fail "profile=production needs api.secrets.storage with api.readsTables: a key that only reads the bucket, as the Secret of storage writes to it." -}}
@@ -238,6 +272,11 @@
 {{- end -}}
 {{- fail (printf "jobs.joins.config.%s is %d, but must be at most jobs.billing.config.grace_seconds, which is %d where it is not given: a request that is abandoned would always come after its window's grace. Raise that, or lower this." $ofLongest $longest $grace) -}}
 {{- end -}}
+{{- range $name, $meter := .Values.meters -}}
+{{- if and (not (kindIs "invalid" $meter.grace_seconds)) (lt ($meter.grace_seconds | int64) $longest) -}}
+{{- fail (printf "meters.%s.grace_seconds is %d, but must be at least the longest of jobs.joins.config.completion_timeout_seconds and completion_timeouts: %s is %d. A request that is abandoned would always come after its window's grace." $name ($meter.grace_seconds | int64) $ofLongest $longest) -}}
+{{- end -}}
+{{- end -}}
 {{- $ahead := include "weir.jobConfigValue" (list . "ingestion" "max_clock_ahead_seconds") | int64 -}}
 {{- if gt $ahead (div $shortest 2) -}}
 {{- if hasKey .Values.jobs.ingestion.config "max_clock_ahead_seconds" -}}
@@ -280,14 +319,14 @@
 {{/* Which columns a meter can sum, ingestion says at its start. */}}
 {{- define "weir.checkMeters" -}}
 {{- $defaults := (.Files.Get "files/jobs.yaml" | fromYaml).defaults -}}
-{{- range $given := list "meters" "dimensions" -}}
+{{- range $given, $setting := dict "meters" "meters" "dimensions" "dimensions" "priceAttributes" "price_attributes" -}}
 {{- $said := dict -}}
 {{- range $name, $job := $.Values.jobs -}}
-{{- $own := hasKey $job.config $given | ternary (get $job.config $given) (get $.Values $given | default (get $defaults.billing $given)) -}}
+{{- $own := hasKey $job.config $setting | ternary (get $job.config $setting) (get $.Values $given | default (get $defaults.billing $setting)) -}}
 {{- $_ := set $said ($own | toJson) $name -}}
 {{- end -}}
 {{- if gt (len $said) 1 -}}
-{{- fail (printf "%s are the same for all jobs: give them once, as %s beside jobs." $given $given) -}}
+{{- fail (printf "%s are the same for all jobs: give them once, as %s beside jobs." $setting $given) -}}
 {{- end -}}
 {{- end -}}
 {{- $declared := .Values.meters | default $defaults.billing.meters -}}
@@ -296,16 +335,21 @@
 {{- fail (printf "jobs.billing.config.late_policy names %s, but the meters are %s." $name (keys $declared | sortAlpha | join ", ")) -}}
 {{- end -}}
 {{- end -}}
-{{- $grace := include "weir.jobConfigValue" (list . "billing" "grace_seconds") | int64 -}}
 {{- range $name, $meter := .Values.meters -}}
 {{- if not (regexMatch "^[a-z][a-z0-9_]{0,62}$" $name) -}}
 {{- fail (printf "meters has %s, but a name holds a-z, 0-9 and _, begins with a letter, and has at most 63 characters." ($name | quote)) -}}
 {{- end -}}
-{{- if eq (empty $meter.count) (empty $meter.sum) -}}
-{{- fail (printf "meters.%s has one of count: outcomes and sum: <column>." $name) -}}
+{{- $ways := list -}}
+{{- range tuple "count" "sum" "unique" "min" "max" "latest" -}}
+{{- if get $meter . -}}
+{{- $ways = append $ways . -}}
 {{- end -}}
-{{- if and (hasKey $meter "grace_seconds") (not (kindIs "invalid" $meter.grace_seconds)) (ne ($meter.grace_seconds | int64) $grace) -}}
-{{- fail (printf "meters.%s.grace_seconds is %d, but jobs.billing.config.grace_seconds is %d: all meters have one grace." $name ($meter.grace_seconds | int64) $grace) -}}
+{{- end -}}
+{{- if ne (len $ways) 1 -}}
+{{- fail (printf "meters.%s has one of count: outcomes and sum: <column>. A meter of a period has one of unique, min, max and latest: <column> instead." $name) -}}
+{{- end -}}
+{{- if ne (has (first $ways) (list "count" "sum")) (empty $meter.period) -}}
+{{- fail (printf "meters.%s has %s, and period (day or month) belongs to unique, min, max and latest, each of which needs it." $name (first $ways)) -}}
 {{- end -}}
 {{- end -}}
 {{- end }}

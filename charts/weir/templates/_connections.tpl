@@ -226,6 +226,32 @@ verify-full
 {{- if and $writers (has (index . 1) (list "" $writers)) }}true{{ end -}}
 {{- end }}
 
+{{/* True where a part without a Secret of the object store has the writers' identity. Takes (list $ secret annotations name), of
+     its own account; where the chart makes no accounts, it is the writers' by its name. */}}
+{{- define "weir.hasWritersIdentity" -}}
+{{- $root := index . 0 -}}
+{{- $annotations := index . 2 -}}
+{{- $name := index . 3 -}}
+{{- $byIdentity := and (ne $root.Values.storage.kind "claim") (not (include "weir.storageSecret" $root)) (not (index . 1)) -}}
+{{- with $root.Values.serviceAccount -}}
+{{- $isWriters := .create | ternary (and .annotations (not $annotations)) (has $name (list "" .name)) -}}
+{{- if and $byIdentity $isWriters }}true{{ end -}}
+{{- end -}}
+{{- end }}
+
+{{/* The same of the dashboard, and of the API, which customers reach. */}}
+{{- define "weir.dashboardHasWritersIdentity" -}}
+{{- $account := .Values.serviceAccount -}}
+{{- include "weir.hasWritersIdentity" (list . .Values.dashboard.secrets.storage $account.dashboardAnnotations $account.dashboardName) -}}
+{{- end }}
+
+{{- define "weir.apiHasWritersIdentity" -}}
+{{- if and .Values.api.enabled .Values.api.readsTables -}}
+{{- $account := .Values.serviceAccount -}}
+{{- include "weir.hasWritersIdentity" (list . .Values.api.secrets.storage $account.apiAnnotations $account.apiName) -}}
+{{- end -}}
+{{- end }}
+
 {{/* True where the dashboard holds the writers' key of the object store. */}}
 {{- define "weir.dashboardWrites" -}}
 {{- include "weir.holdsWritersKey" (list . .Values.dashboard.secrets.storage) -}}

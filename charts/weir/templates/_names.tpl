@@ -89,6 +89,13 @@ argocd.argoproj.io/sync-wave: "-1"
 {{ .Values.serviceAccount.driverName | default (printf "%s-driver" (include "weir.fullname" .)) }}
 {{- end }}
 
+{{/* Customers reach the API: its account is not that of who writes the tables. */}}
+{{- define "weir.apiServiceAccount" -}}
+{{- with .Values.serviceAccount -}}
+{{ .apiName | default (.create | ternary (printf "%s-api" (include "weir.fullname" $)) .name) }}
+{{- end -}}
+{{- end }}
+
 {{- define "weir.dashboardServiceAccount" -}}
 {{ .Values.serviceAccount.dashboardName | default (printf "%s-dashboard" (include "weir.fullname" .)) }}
 {{- end }}

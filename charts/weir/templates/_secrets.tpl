@@ -21,7 +21,9 @@
 {{- range $list -}}
 {{- $text := toString .value -}}
 {{- $isPlace := and (hasPrefix "/" $text) (or (regexMatch "(?i)_(file|path|dir)$" .name) (regexMatch "\\.(key|pem|crt)$" $text)) -}}
-{{- if and .value (regexMatch (printf "%s|(?i)(^|_)key$" $secret) .name) (not $isPlace) -}}
+{{- /* MAX_TOKENS and TOKENIZERS_PARALLELISM hold none. */}}
+{{- $isNumber := and (regexMatch "^(true|false|[0-9]{1,6})$" $text) (not (regexMatch "(?i)(secret|password|passwd|credential|key)" .name)) -}}
+{{- if and .value (regexMatch (printf "%s|(?i)(^|_)key$" $secret) .name) (not $isPlace) (not $isNumber) -}}
 {{- fail (printf "%s gives %s as plain text: put it into a Secret, and name that with valueFrom.secretKeyRef." $place .name) -}}
 {{- end -}}
 {{- end -}}
@@ -56,9 +58,11 @@
 {{- $objects = append $objects (fromYaml .) -}}
 {{- end -}}
 {{- end -}}
-{{- range $objects -}}
+{{- range $given := $objects -}}
+{{- range prepend ($given.items | default list) $given -}}
 {{- if and (eq (toString .kind) "Secret") (or .data .stringData) -}}
 {{- fail (printf "extraObjects[%d] is a Secret with its content, which everybody who may read the release can read: have it made in the cluster, as by an ExternalSecret." $index) -}}
+{{- end -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}

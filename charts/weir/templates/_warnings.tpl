@@ -27,6 +27,12 @@
 {{- if include "weir.apiWrites" . }}
 - "The API holds the key that writes to the bucket: give api.secrets.storage one that only reads."
 {{- end }}
+{{- if and .Values.dashboard.enabled (include "weir.dashboardHasWritersIdentity" .) }}
+- "The dashboard has the identity that writes to the bucket: give serviceAccount.dashboardAnnotations one that only reads."
+{{- end }}
+{{- if include "weir.apiHasWritersIdentity" . }}
+- "The API has the identity that writes to the bucket: give serviceAccount.apiAnnotations one that only reads."
+{{- end }}
 {{- if not .Values.networkPolicies.enabled }}
 - "networkPolicies.enabled is false: every pod of the cluster may speak to Weir's."
 {{- end }}

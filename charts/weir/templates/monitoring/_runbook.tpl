@@ -5,6 +5,8 @@
 {{- .Values.prometheusRule.runbookUrl -}}
 {{- else if and .Values.dashboard.enabled $ingress.enabled -}}
 {{- include "weir.dashboardOrigin" (list . (first $ingress.hosts)) }}{{ include "weir.dashboardPath" . }}/runbook
+{{- else if and .Values.dashboard.enabled .Values.dashboard.route.enabled (not (hasPrefix "*" (first .Values.dashboard.route.hostnames | default "*"))) -}}
+https://{{ first .Values.dashboard.route.hostnames }}{{ include "weir.dashboardPath" . }}/runbook
 {{- else -}}
 runbook
 {{- end -}}
