@@ -33,7 +33,6 @@ from jobs.runtime.kafka.topic_settings import Doubt
 from jobs.sessionization.fold import CHANGES
 from jobs.stack import Jobs
 from jobs.streams import Table
-from metering.clock import Acceptance
 from metering.contracts.keywords import NEEDED
 from metering.contracts.page import FAMILIES
 from metering.contracts.schema import contracts_of
@@ -69,6 +68,7 @@ from monitoring.alerts import ALERTS
 from tests.dashboard import seeding
 from tests.monitoring import healthy, test_alerts
 from tests.rules.test_traffic_truth import run
+from tests.specifications.clock import Acceptance
 from traffic import events as traffic_events
 from traffic.meters import METERS as TRAFFIC_METERS
 from traffic.truth import truth_of

@@ -202,7 +202,9 @@ def test_the_page_on_clusters_has_the_memory_that_the_chart_gives_to_each_applic
         return f"{heap_mib + int(overhead.removesuffix('m')):,}"
 
     drivers = [mib(job, "driver", 512) for job in ("ingestion", "sessionization", "joins", "billing")]
-    assert f"{', '.join(drivers[:-1])} and {drivers[-1]} MiB" in row_of("get-started/cluster.md", "driver, everything in it")
+    assert f"{', '.join(drivers[:-1])} and {drivers[-1]} MiB" in row_of(
+        "get-started/cluster.md", "driver, everything in it"
+    )
     executors = {job: mib(job, "executor", int(defaults["executor"]["memory"].removesuffix("m"))) for job in jobs}
     assert executors.pop("sessionization") == executors.pop("analytics") == "1,024"
     assert set(executors.values()) == {"1,280"}

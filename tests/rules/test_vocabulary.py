@@ -202,7 +202,7 @@ def test_no_identifier_is_a_retired_word() -> None:
         for line, name in _names(path)
         if (name in NAMES or _is_limit(path, name)) and name not in STORED
     ]
-    assert found == [], "docs/explanation/earlier-names.md has the word to use"
+    assert found == [], "the page of earlier names has the word to use"
 
 
 def _is_limit(path: Path, name: str) -> bool:
@@ -217,7 +217,7 @@ def test_no_identifier_is_a_riddle() -> None:
         for line, name in _names(path)
         if RIDDLES.search(name) and name not in STORED
     ]
-    assert found == [], "docs/explanation/earlier-names.md has the word to use"
+    assert found == [], "the page of earlier names has the word to use"
 
 
 @pytest.mark.parametrize("name", ["is_told", "has_said", "_supposed", "BEGIN_ANEW", "told", "unsaid"])
@@ -240,7 +240,9 @@ def test_no_public_name_is_a_riddle() -> None:
         *(name.replace("-", "_") for entry in ENTRIES for name in entry.name.split()),
         *re.findall(r'"(\w+)": ?\{', openapi),
     }
-    assert {name for name in public if PUBLIC_RIDDLES.search(name)} == set(), "docs/explanation/earlier-names.md has the word to use"
+    assert {name for name in public if PUBLIC_RIDDLES.search(name)} == set(), (
+        "the page of earlier names has the word to use"
+    )
 
 
 def _texts() -> Iterator[Path]:
