@@ -39,7 +39,7 @@ def _topics(
     if context.invoked_subcommand is not None:
         return
     from deployment.stack import KAFKA_VARIABLE
-    from deployment.topics import answers, ensure_topics, topic_doubts
+    from deployment.topics import answers, ensure_topics, topic_risks
     from jobs.streams import EVENTS_TOPIC
 
     bootstrap = os.environ.get(KAFKA_VARIABLE)
@@ -58,8 +58,8 @@ def _topics(
         time.sleep(POLL_SECONDS)
     events = topic or [EVENTS_TOPIC]
     ensure_topics(bootstrap, events, with_optional=ordered_events)
-    for doubt in topic_doubts(bootstrap, events):
-        typer.echo(doubt, err=True)
+    for risk in topic_risks(bootstrap, events):
+        typer.echo(risk, err=True)
     typer.echo(f"All topics are on {bootstrap}, with the settings that metering needs.")
 
 

@@ -16,7 +16,7 @@ from jobs.runtime.delta.table import instant_of
 from jobs.runtime.errors import NotYet
 from jobs.runtime.headroom import limits_of
 from jobs.runtime.kafka.topic import Topic, TopicsReader
-from jobs.runtime.kafka.topic_doubts import settings_of
+from jobs.runtime.kafka.topic_risks import settings_of
 from jobs.streams import HEARTBEAT_SOURCE, Table
 from metering.vocabulary import EventType
 

@@ -100,10 +100,11 @@ class Launch:
     ) -> Iterator[Launch]:
         """Start a stack and wait until all of it runs.
 
-        Raises `CannotRun` when it does not within the limit, or sooner where an application refuses to start. With
-        `stays_if_refused` the rest then goes on running, as `weir rebuild` and other repairs need it.
+        Raises `CannotRun` when it does not within the limit, or sooner where an application refuses to start.
 
         A signal to end this process ends the block first, and so the stack.
+
+        With `stays_if_refused` the rest goes on running if applications refuse: `weir rebuild` and other repairs need it.
         """
         with _signals_interrupt():
             launch = cls(_start_supervisor(folders, config, alertmanager_config), folders, console)

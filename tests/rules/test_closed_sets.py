@@ -29,7 +29,7 @@ from jobs.journal import catalog_fields
 from jobs.journal.families import EARLIER
 from jobs.runtime.errors import ExitStatus
 from jobs.runtime.kafka.protocol import log_records
-from jobs.runtime.kafka.topic_settings import Doubt
+from jobs.runtime.kafka.topic_settings import TopicRisk
 from jobs.sessionization.fold import CHANGES
 from jobs.stack import Jobs
 from jobs.streams import Table
@@ -143,7 +143,7 @@ COPIES: dict[str, tuple[Iterable[Any], Iterable[Any]]] = {
     "causes, who waits in the alerts' tests": (Cause, test_alerts.WAITS_FOR),
     "ends, exit statuses": ([*End, "stopped", "bad_configuration"], [status.name.lower() for status in ExitStatus]),
     "ends, of which a pod starts no driver again": (set(ExitStatus) - {ExitStatus.CRASHED}, restart.DECIDED),
-    "settings of a topic, monitoring/metrics": (Doubt, metrics.TOPIC_SETTINGS),
+    "settings of a topic, monitoring/metrics": (TopicRisk, metrics.TOPIC_SETTINGS),
 }
 
 
