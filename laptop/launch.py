@@ -104,7 +104,7 @@ class Launch:
 
         A signal to end this process ends the block first, and so the stack.
 
-        With `stays_if_refused` the rest goes on running if applications refuse: `weir rebuild` and other repairs need it.
+        With `stays_if_refused` the rest goes on if applications refuse: `weir rebuild` and other repairs need it.
         """
         with _signals_interrupt():
             launch = cls(_start_supervisor(folders, config, alertmanager_config), folders, console)
