@@ -49,7 +49,7 @@ def existing(bootstrap: str, names: Iterable[str]) -> dict[str, Topic]:
                 if error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
                     continue
                 raise
-            found[name] = Topic(name, str(topic.topic_id), tuple(sorted(part.id for part in topic.partitions)))
+            found[name] = Topic.of(name, topic)
     return found
 
 
