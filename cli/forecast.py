@@ -1,4 +1,4 @@
-"""`weir forecast`: what each account will owe for a month, and how far off such forecasts were."""
+"""`weir forecast`: what each account's usage of a month will cost, and how far off such forecasts were."""
 
 from __future__ import annotations
 
