@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from reference.render import rendered
 from reference.schema_types import duration, type_of, unit_of
 
 ROOT: Any = typer.main.get_command(app)
+ROOT_FOLDER = Path(__file__).parents[2]
 PAGES = {path.name: text for path, text in rendered().items()}
 
 
@@ -63,6 +65,14 @@ def test_each_setting_has_a_meaning_and_each_that_has_settings_itself_a_table() 
 def test_each_variable_has_a_meaning() -> None:
     fields = {**KafkaAccess.model_fields, **Environment.model_fields}
     assert [name for name, field in fields.items() if name != "kafka" and not field.description] == []
+
+
+@pytest.mark.parametrize("package", ["api", "webhooks"])
+def test_each_variable_that_a_server_reads_is_on_the_page_of_configuration(package: str) -> None:
+    texts = [path.read_text(encoding="utf-8") for path in (ROOT_FOLDER / package).rglob("*.py")]
+    read = {name for text in texts for name in re.findall(r'"(WEIR_[A-Z_]+)"', text)}
+    assert len(read) > 4
+    assert {name for name in read if f"| `{name}` |" not in PAGES["configuration.md"]} == set()
 
 
 def test_each_topic_is_made() -> None:
