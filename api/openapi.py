@@ -110,7 +110,7 @@ _READ_QUERIES: Mapping[ApiRoute, tuple[str, tuple[str, ...], Schema]] = {
         answer_of(rows_of(model_query.COLUMNS)),
     ),
     ApiRoute.FORECAST: (
-        "What accounts will owe for a month, with the error of the same forecast in months before.",
+        "What the usage of accounts will cost in a month, with the error of the same forecast in months before.",
         forecasts.PARAMETERS,
         answer_of(rows_of(forecast_query.COLUMNS), next=NEXT),
     ),
