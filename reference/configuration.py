@@ -76,13 +76,13 @@ NESTED: Mapping[Model, str] = {
 """Settings that have settings themselves, and what their section is called."""
 _LINKS = {model.__name__: f"[`{title}`](#{title})" for model, title in NESTED.items()}
 _INTRODUCTION = """
-The applications read one YAML file: `weir up --config FILE`. The chart's [values](chart.md) have the same keys.
+The applications read one YAML file: `weir up --config FILE`. In the chart's [values](chart.md) the settings of an
+application are in `jobs.<name>.config`, and `price_attributes` is `priceAttributes`; all else has the same names.
 What is left out has its default. A setting that is unknown or outside its limits is refused before anything starts.
 """
 _EXAMPLE = """
 ```yaml
-meters:
-  requests: {unit: request, count: outcomes}
+dimensions: [api_key_id]
 jobs:
   billing:
     grace_seconds: 1800
@@ -94,7 +94,7 @@ _WATCHED = (
     "[patterns](../how-to/find-patterns.md), [watches](../how-to/watch-requests.md))."
 )
 _VARIABLES = """
-Addresses and secrets are no settings: each program reads them from its environment. `weir up` and the chart set these
+Addresses and secrets are not settings: each program reads them from its environment. `weir up` and the chart set these
 variables themselves; you set those of Kafka and Postgres where you run your own.
 """
 
@@ -106,8 +106,8 @@ def configuration_page() -> str:
     own = {name: set(model.model_fields) - set(BESIDE_JOBS) - common for name, model in models.items()}
     sections = [
         _EXAMPLE.strip(),
-        _section("Beside `jobs`", "What is metered, for all applications.", models["ingestion"], BESIDE_JOBS),
-        _section("Beside `jobs`: what is watched", _WATCHED, models["analytics"], _OF_VIEWS),
+        _section("Top level", "What is metered, for all applications.", models["ingestion"], BESIDE_JOBS),
+        _section("Top level: what is watched", _WATCHED, models["analytics"], _OF_VIEWS),
         _section("Of every application", "Keys of each `jobs.<name>`.", JobConfig, common),
         *(_section(f"`jobs.{name}`", "", model, own[name]) for name, model in models.items()),
         *(_section(code(title), _used_by(model), model) for model, title in NESTED.items()),
