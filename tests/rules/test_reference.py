@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
 import pytest
 import typer
+import yaml
 
 from cli.main import app
 from deployment.topic_list import TOPICS
@@ -16,11 +18,12 @@ from jobs.runtime.environment import Environment
 from jobs.runtime.kafka.access import KafkaAccess
 from jobs.stack import Jobs
 from jobs.streams import HEARTBEATS_TOPIC, CatalogTopic
-from metering.vocabulary import Published
+from metering.vocabulary import Disposition, Family, Outcome, Published, Status, UsageCause, UsageSource
 from reference.configuration import NESTED
 from reference.markdown import cell, code, table
 from reference.render import rendered
 from reference.schema_types import duration, type_of, unit_of
+from reference.tables import DELTA
 
 ROOT: Any = typer.main.get_command(app)
 ROOT_FOLDER = Path(__file__).parents[2]
@@ -73,6 +76,22 @@ def test_each_variable_that_a_server_reads_is_on_the_page_of_configuration(packa
     read = {name for text in texts for name in re.findall(r'"(WEIR_[A-Z_]+)"', text)}
     assert len(read) > 4
     assert {name for name in read if f"| `{name}` |" not in PAGES["configuration.md"]} == set()
+
+
+@pytest.mark.parametrize(
+    ("name", "column", "values"),
+    [
+        ("journal", "disposition", Disposition),
+        ("journal", "family", Family),
+        ("journal", "status", Status),
+        ("journal", "usage_source", UsageSource),
+        ("usage", "outcome", Outcome),
+        ("usage", "cause", UsageCause),
+    ],
+)
+def test_a_column_of_a_closed_set_is_described_by_all_its_values(name: str, column: str, values: type[StrEnum]) -> None:
+    meaning = yaml.safe_load(DELTA.read_text(encoding="utf-8"))[name]["columns"][column]
+    assert {value for value in values if value not in re.findall(r"\w+", meaning)} == set()
 
 
 def test_each_topic_is_made() -> None:
