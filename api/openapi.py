@@ -57,7 +57,7 @@ from api.openapi_schemas import (
     or_null,
     rows_of,
 )
-from api.parameters import AFTER, MAX_ACCOUNTS, WAIT
+from api.parameters import AFTER, MAX_ACCOUNTS, MAX_NAME_CHARACTERS, WAIT
 from api.problems import MEDIA_TYPE, Problem
 from api.read_request import STAFF
 from jobs.queries import contracts, corrections, stragglers
@@ -323,7 +323,7 @@ def _entitlement_access() -> Schema:
 
 
 def _acknowledgement() -> Schema:
-    name = {**TEXT, "minLength": 1, "maxLength": acknowledgements.MAX_NAME_CHARACTERS}
+    name = {**TEXT, "minLength": 1, "maxLength": MAX_NAME_CHARACTERS}
     members = {"consumer": name, "number": {"type": "integer", "minimum": 0, "maximum": acknowledgements.MAX_NUMBER}}
     answer = {**members, "waiting": WHOLE}
     return {
