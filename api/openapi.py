@@ -13,7 +13,7 @@ from starlette.responses import Response
 from api import (
     acknowledgements,
     bills,
-    explained,
+    explanations,
     forecasts,
     invoices,
     lists,
@@ -21,7 +21,7 @@ from api import (
     models,
     usage,
     views,
-    watched,
+    watches,
     window_stream,
 )
 from api.answers import JSON, to_json
@@ -121,32 +121,32 @@ _READ_QUERIES: Mapping[ApiRoute, tuple[str, tuple[str, ...], Schema]] = {
     ),
     ApiRoute.THRESHOLDS: (
         "The thresholds of limits that were crossed, and whether each is crossed now.",
-        watched.THRESHOLDS,
+        watches.THRESHOLDS,
         answer_of({"type": "array", "items": THRESHOLD}, next=NEXT),
     ),
     ApiRoute.WATCHES: (
         "The stored queries past which every outcome runs, by name.",
-        watched.WATCHES,
+        watches.WATCHES,
         answer_of({"type": "array", "items": WATCH}, next=NEXT),
     ),
     ApiRoute.WATCH_HITS: (
         "Outcomes that a watch took: of each hour the first 100 that were received.",
-        watched.HITS,
+        watches.HITS,
         answer_of({"type": "array", "items": HIT}, next=NEXT),
     ),
     ApiRoute.PATTERN_MATCHES: (
         "Final matches of a pattern that hold, the earliest first.",
-        watched.MATCHES,
+        watches.MATCHES,
         answer_of({"type": "array", "items": MATCH}, next=NEXT),
     ),
     ApiRoute.REQUEST: (
         "The way from a bill down to the records of a request or event.",
-        explained.PARAMETERS,
+        explanations.PARAMETERS,
         answer_of(OBJECT),
     ),
     ApiRoute.EVENT: (
         "What became of an event, and the way from a bill down to its records.",
-        explained.PARAMETERS,
+        explanations.PARAMETERS,
         answer_of(EXPLAINED_EVENT),
     ),
     ApiRoute.METERS: ("OpenMeter's list of meters.", (), {"type": "array", "items": METER}),
