@@ -8,6 +8,7 @@ from typing import Any
 from starlette.responses import Response
 
 from api.answers import JSON, to_json
+from api.lists import MAX_NUMBER
 from api.meter_query_request import body_of
 from api.parameters import bad_request, name_in
 from api.problems import Problem
@@ -19,7 +20,6 @@ from jobs.queries.correction_consumers import acknowledge as store
 from jobs.queries.reading import Database
 
 MEMBERS = ("consumer", "number")
-MAX_NUMBER = 10**18 - 1
 MAX_CONSUMERS = 100
 """Of the same accounts."""
 

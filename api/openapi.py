@@ -11,7 +11,6 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from api import (
-    acknowledgements,
     bills,
     explanations,
     forecasts,
@@ -324,7 +323,7 @@ def _entitlement_access() -> Schema:
 
 def _acknowledgement() -> Schema:
     name = {**TEXT, "minLength": 1, "maxLength": MAX_NAME_CHARACTERS}
-    members = {"consumer": name, "number": {"type": "integer", "minimum": 0, "maximum": acknowledgements.MAX_NUMBER}}
+    members = {"consumer": name, "number": {"type": "integer", "minimum": 0, "maximum": lists.MAX_NUMBER}}
     answer = {**members, "waiting": WHOLE}
     return {
         "summary": "A consumer has applied all corrections up to a number.",
