@@ -7,7 +7,9 @@ from datetime import datetime
 from decimal import Decimal
 from typing import TypeVar
 
+from metering.digits import EXACT
 from metering.price_attributes import PriceAttribute
+from metering.price_tiers import PRICE_DECIMALS, Kind, PriceTerms
 from metering.pricing import Version
 
 Value = TypeVar("Value")
@@ -67,3 +69,15 @@ def band_of(attribute: PriceAttribute, quantity: Decimal | None) -> str | None:
     if quantity is None:
         return None
     return next((name for name, bound in attribute.bands if bound is None or quantity <= bound), None)
+
+
+def usual_unit_price(terms: PriceTerms) -> Decimal:
+    """What `catalog.usual_unit_price` says of terms: the price of one unit, to compare it with other prices.
+
+    Of tiers it is that of the first one that is not free, of packages that of one unit of a full package, without the
+    digits after the 12th decimal.
+    """
+    if terms.kind is Kind.PACKAGE:
+        steps = EXACT.multiply(terms.package_price, Decimal(10) ** PRICE_DECIMALS)
+        return Decimal(EXACT.divide_int(steps, terms.package_size)).scaleb(-PRICE_DECIMALS)
+    return next((tier.unit_price for tier in terms.tiers if tier.unit_price), Decimal(0))
