@@ -8,8 +8,9 @@ from typing import Any
 from starlette.responses import Response
 
 from api.answers import JSON, to_json
+from api.lists import MAX_NUMBER
 from api.meter_query_request import body_of
-from api.parameters import bad_request
+from api.parameters import bad_request, name_in
 from api.problems import Problem
 from api.read_request import ReadRequest
 from api.reader import accounts_setting
@@ -17,11 +18,8 @@ from jobs.billing_progress import Row
 from jobs.queries.correction_consumers import Acknowledgement, NotReached, TooManyConsumers
 from jobs.queries.correction_consumers import acknowledge as store
 from jobs.queries.reading import Database
-from metering.texts import encodable
 
 MEMBERS = ("consumer", "number")
-MAX_NAME_CHARACTERS = 200
-MAX_NUMBER = 10**18 - 1
 MAX_CONSUMERS = 100
 """Of the same accounts."""
 
@@ -33,7 +31,7 @@ async def acknowledge(read_request: ReadRequest) -> Response:
     key's accounts has reached, 409 for one consumer more than MAX_CONSUMERS.
     """
     given = await body_of(read_request.request, MEMBERS)
-    consumer, number = _name(given.get("consumer")), _number(given.get("number"))
+    consumer, number = name_in(given.get("consumer"), "consumer"), _number(given.get("number"))
     of_accounts, key_id = accounts_setting(read_request.key), read_request.key.id
 
     def write(database: Database) -> Row:
@@ -47,12 +45,6 @@ async def acknowledge(read_request: ReadRequest) -> Response:
         detail = f"There are {MAX_CONSUMERS} consumers already: `weir consumers remove` removes one."
         raise Problem(HTTPStatus.CONFLICT, detail) from None
     return Response(to_json(stored), headers={"Cache-Control": "no-store"}, media_type=JSON)
-
-
-def _name(given: Any) -> str:
-    if not isinstance(given, str) or not 0 < len(given) <= MAX_NAME_CHARACTERS or encodable(given) != given:
-        raise bad_request("consumer", f"It must be a text of 1 to {MAX_NAME_CHARACTERS} characters.", "body")
-    return given
 
 
 def _number(given: Any) -> int:

@@ -64,7 +64,7 @@ def _unpacked(unpacker: zlib._Decompress, chunk: bytes, at_most: int) -> bytes:
         # What is beyond the limit stays packed.
         return unpacker.decompress(chunk, at_most)
     except zlib.error:
-        raise Problem(HTTPStatus.BAD_REQUEST, "The body is no gzip, or was damaged on its way.") from None
+        raise Problem(HTTPStatus.BAD_REQUEST, "The body is not gzip, or was damaged on its way.") from None
 
 
 def events_in(headers: Mapping[str, str], body: bytes) -> list[Element]:

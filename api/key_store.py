@@ -122,7 +122,7 @@ def _made(
 
 
 def _unknown(key_id: str) -> CannotRun:
-    return CannotRun(f"There is no key {key_id} that holds: `weir keys list` shows all.")
+    return CannotRun(f"There is no valid key {key_id}: `weir keys list` shows all.")
 
 
 @contextmanager

@@ -11,9 +11,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from api import (
-    acknowledgements,
     bills,
-    explained,
+    explanations,
     forecasts,
     invoices,
     lists,
@@ -21,7 +20,7 @@ from api import (
     models,
     usage,
     views,
-    watched,
+    watches,
     window_stream,
 )
 from api.answers import JSON, to_json
@@ -57,7 +56,7 @@ from api.openapi_schemas import (
     or_null,
     rows_of,
 )
-from api.parameters import AFTER, MAX_ACCOUNTS, WAIT
+from api.parameters import AFTER, MAX_ACCOUNTS, MAX_NAME_CHARACTERS, WAIT
 from api.problems import MEDIA_TYPE, Problem
 from api.read_request import STAFF
 from jobs.queries import contracts, corrections, stragglers
@@ -110,7 +109,7 @@ _READ_QUERIES: Mapping[ApiRoute, tuple[str, tuple[str, ...], Schema]] = {
         answer_of(rows_of(model_query.COLUMNS)),
     ),
     ApiRoute.FORECAST: (
-        "What accounts will owe for a month, with the error of the same forecast in months before.",
+        "What the usage of accounts will cost in a month, with the error of the same forecast in months before.",
         forecasts.PARAMETERS,
         answer_of(rows_of(forecast_query.COLUMNS), next=NEXT),
     ),
@@ -121,32 +120,32 @@ _READ_QUERIES: Mapping[ApiRoute, tuple[str, tuple[str, ...], Schema]] = {
     ),
     ApiRoute.THRESHOLDS: (
         "The thresholds of limits that were crossed, and whether each is crossed now.",
-        watched.THRESHOLDS,
+        watches.THRESHOLDS,
         answer_of({"type": "array", "items": THRESHOLD}, next=NEXT),
     ),
     ApiRoute.WATCHES: (
         "The stored queries past which every outcome runs, by name.",
-        watched.WATCHES,
+        watches.WATCHES,
         answer_of({"type": "array", "items": WATCH}, next=NEXT),
     ),
     ApiRoute.WATCH_HITS: (
         "Outcomes that a watch took: of each hour the first 100 that were received.",
-        watched.HITS,
+        watches.HITS,
         answer_of({"type": "array", "items": HIT}, next=NEXT),
     ),
     ApiRoute.PATTERN_MATCHES: (
         "Final matches of a pattern that hold, the earliest first.",
-        watched.MATCHES,
+        watches.MATCHES,
         answer_of({"type": "array", "items": MATCH}, next=NEXT),
     ),
     ApiRoute.REQUEST: (
         "The way from a bill down to the records of a request or event.",
-        explained.PARAMETERS,
+        explanations.PARAMETERS,
         answer_of(OBJECT),
     ),
     ApiRoute.EVENT: (
         "What became of an event, and the way from a bill down to its records.",
-        explained.PARAMETERS,
+        explanations.PARAMETERS,
         answer_of(EXPLAINED_EVENT),
     ),
     ApiRoute.METERS: ("OpenMeter's list of meters.", (), {"type": "array", "items": METER}),
@@ -323,8 +322,8 @@ def _entitlement_access() -> Schema:
 
 
 def _acknowledgement() -> Schema:
-    name = {**TEXT, "minLength": 1, "maxLength": acknowledgements.MAX_NAME_CHARACTERS}
-    members = {"consumer": name, "number": {"type": "integer", "minimum": 0, "maximum": acknowledgements.MAX_NUMBER}}
+    name = {**TEXT, "minLength": 1, "maxLength": MAX_NAME_CHARACTERS}
+    members = {"consumer": name, "number": {"type": "integer", "minimum": 0, "maximum": lists.MAX_NUMBER}}
     answer = {**members, "waiting": WHOLE}
     return {
         "summary": "A consumer has applied all corrections up to a number.",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
-from api import explained, meter_query_request
+from api import explanations, meter_query_request
 from api.entitlement_access import CUSTOMER_NOT_FOUND, Denied
 from api.own_writes import DEFAULT_WAIT_SECONDS, MAX_WAIT_SECONDS
 from api.parameters import AFTER, DEFAULT_ROWS, MAX_ROWS, WAIT
@@ -61,7 +61,7 @@ PARAMETERS: Mapping[str, tuple[Schema, str]] = {
     "cause": (one_of(UsageCause), "Only this cause."),
     "by": (one_of(Measure), "What to rank by; amounts by currency. requests by default."),
     "decision": (one_of(Decision), "Only this decision."),
-    "days": ({"type": "integer", "minimum": 1, "maximum": explained.MAX_DAYS}, "How far to look back."),
+    "days": ({"type": "integer", "minimum": 1, "maximum": explanations.MAX_DAYS}, "How far to look back."),
     "limit": (
         {"type": "integer", "minimum": 1, "maximum": MAX_ROWS, "default": DEFAULT_ROWS},
         "Rows of a page at most.",

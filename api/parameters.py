@@ -18,6 +18,7 @@ from starlette.datastructures import QueryParams
 from api.problems import Problem
 from metering.api_keys import ApiKey
 from metering.csv_lines import text_of
+from metering.texts import encodable
 from metering.view_durations import minutes_of
 
 AFTER, WAIT = "after", "wait"
@@ -27,6 +28,8 @@ MAX_ROWS, DEFAULT_ROWS = 1_000, 100
 MAX_ACCOUNTS = 100
 MAX_CURSOR_CHARACTERS = 32_768
 """A view has six keys of up to 512 bytes, and JSON writes a byte as up to six characters."""
+MAX_NAME_CHARACTERS = 200
+"""Of a name in the body of a request."""
 FIRST_YEAR, END_YEAR = 1970, 9999
 
 E = TypeVar("E", bound=StrEnum)
@@ -146,6 +149,13 @@ def allowed_accounts(key: ApiKey, accounts: tuple[str, ...], name: str) -> tuple
     if any("\0" in account for account in accounts):
         raise bad_request(name, "It has a NUL character.")
     return accounts
+
+
+def name_in(given: Any, field: str) -> str:
+    """The text that a body has as this field. Raises Problem (400) for anything else, and for one that is too long."""
+    if not isinstance(given, str) or not 0 < len(given) <= MAX_NAME_CHARACTERS or encodable(given) != given:
+        raise bad_request(field, f"It must be a text of 1 to {MAX_NAME_CHARACTERS} characters.", "body")
+    return given
 
 
 def instant_of(name: str, text: str) -> datetime:

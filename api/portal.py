@@ -17,19 +17,17 @@ from api.answers import JSON, to_json
 from api.events import Services, authorized
 from api.meter_query import meter_query
 from api.meter_query_request import body_of
-from api.parameters import allowed_accounts, bad_request, instant_of
+from api.parameters import allowed_accounts, bad_request, instant_of, name_in
 from api.problems import Problem
 from api.read_request import ReadRequest
 from jobs.queries.portal_invalidations import TooManyInvalidations, generation_of, invalidate
 from metering.api_keys import Scope
 from metering.portal_tokens import PortalToken, token_of
-from metering.texts import encodable
 
 MEMBERS = ("subject", "allowedMeterSlugs", "expiresAt")
 MEMBERS_OF_INVALIDATE = ("id", "subject")
 DEFAULT_LIFETIME, MAX_LIFETIME = timedelta(hours=1), timedelta(days=1)
 MAX_METERS = 50
-MAX_NAME_CHARACTERS = 200
 
 
 async def make_token(request: Request, services: Services) -> Response:
@@ -39,7 +37,7 @@ async def make_token(request: Request, services: Services) -> Response:
     """
     key = authorized(request, services, Scope.PORTAL)
     given = await body_of(request, MEMBERS)
-    account = _name(given.get("subject"), "subject")
+    account = name_in(given.get("subject"), "subject")
     allowed_accounts(key, (account,), "subject")
     now = services.clock.now()
     expires_at, meters = _expiry(given.get("expiresAt"), now), _meters(given.get("allowedMeterSlugs"))
@@ -74,7 +72,7 @@ async def invalidate_tokens(request: Request, services: Services) -> Response:
             HTTPStatus.BAD_REQUEST, "Send the `id` of a token, or the `subject` whose tokens end: one of them."
         )
     [(field, value)] = given.items()
-    name = _name(value, field)
+    name = name_in(value, field)
     if field == "subject":
         allowed_accounts(key, (name,), "subject")
     which = {"account" if field == "subject" else "token_id": name}
@@ -114,10 +112,4 @@ def _meters(given: Any) -> tuple[str, ...]:
         return ()
     if not isinstance(given, list) or not 0 < len(given) <= MAX_METERS:
         raise bad_request("allowedMeterSlugs", f"It must be a list of 1 to {MAX_METERS} meters.", "body")
-    return tuple(dict.fromkeys(_name(slug, "allowedMeterSlugs") for slug in given))
-
-
-def _name(given: Any, field: str) -> str:
-    if not isinstance(given, str) or not 0 < len(given) <= MAX_NAME_CHARACTERS or encodable(given) != given:
-        raise bad_request(field, f"It must be a text of 1 to {MAX_NAME_CHARACTERS} characters.", "body")
-    return given
+    return tuple(dict.fromkeys(name_in(slug, "allowedMeterSlugs") for slug in given))

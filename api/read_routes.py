@@ -13,7 +13,7 @@ from api.acknowledgements import acknowledge
 from api.bills import bills, prices
 from api.entitlement_access import entitlement_access
 from api.events import Services, authorized
-from api.explained import Explainer
+from api.explanations import Explainer
 from api.forecasts import forecast
 from api.invoices import invoice, invoices
 from api.lists import corrections, stragglers
@@ -29,7 +29,7 @@ from api.read_request import ReadRequest
 from api.request_metrics import path_of
 from api.usage import usage
 from api.views import view
-from api.watched import hits, matches, thresholds, watches
+from api.watches import hits, matches, thresholds, watches
 from metering.api_keys import Scope
 from monitoring.metrics import ApiRoute
 

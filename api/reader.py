@@ -92,7 +92,7 @@ class AccountReader:
                 f"The database took longer than {STATEMENT_TIMEOUT_SECONDS} s: ask for less, with from, to and account."
             ) from None
         except (psycopg.DataError, UnicodeEncodeError) as error:
-            raise Problem(HTTPStatus.BAD_REQUEST, f"This cannot be asked: {first_line(error)}.") from None
+            raise Problem(HTTPStatus.BAD_REQUEST, f"This query is not possible: {first_line(error)}.") from None
         except NO_SCHEMA as error:
             log.warning("the database has the schema of another version", reason=first_line(error))
             raise unavailable(

@@ -319,9 +319,9 @@ class Limit(Row):
         if not self.meter and not self.currency:
             raise ValueError("must be of a meter or of a currency")
         if self.currency and self.period != "P1M":
-            raise ValueError("of a currency must have period P1M: a month's total says what tiers cost")
+            raise ValueError("of a currency must have period P1M, because only a month has a price with tiers")
         if self.model and self.currency:
-            raise ValueError("of a currency must be of all models: what tiers of several models cost belongs to no one")
+            raise ValueError("of a currency must be of all models, because tiers may price several models together")
         if self.dimension and self.currency:
             raise ValueError("of a currency must be of all usage: tiers are of a month, and not of a dimension")
         if self.dimension and rolling_hours(self.period):
@@ -330,7 +330,8 @@ class Limit(Row):
             )
         own, other = ("amount", "quantity") if self.currency else ("quantity", "amount")
         if other in self.model_fields_set:
-            raise ValueError(f"must have {own}, not {other}: it is of {self.currency or self.meter}")
+            hint = "" if self.currency else "; a limit of money also has a currency"
+            raise ValueError(f"must have {own}, not {other}: it is of {self.currency or self.meter}{hint}")
         if not self.steps and not self.every and own not in self.model_fields_set:
             raise ValueError(f"must have {own} (null ends a limit), steps or every")
         if self.maximum is None and any(step.endswith("%") for step in (*self.steps, self.every or "")):
@@ -379,7 +380,7 @@ class Pool(Row):
         if self.first_month is None:
             raise ValueError("must have first_month, such as 2026-10")
         if self.end_month is not None and self.end_month < self.first_month:
-            raise ValueError("must have an end_month that is not before its first_month; the same month: it never was")
+            raise ValueError("must have an end_month that is not before its first_month (the same: it never pooled)")
         return self
 
     @property

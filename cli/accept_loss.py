@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cli.author import who
+from cli.author import given_reason, who
 from cli.options import DEFAULT_DATA_DIR, DataDir
 from deployment.errors import CannotRun
 
@@ -47,9 +47,7 @@ def accept_loss(
     from deployment.positions import Positions, beginnings, describe
     from deployment.stack import running_deployment
 
-    stack = running_deployment(data_dir)
-    if not reason.strip():
-        raise CannotRun("--reason is empty: say why, for anyone who asks about these records later.")
+    why, stack = given_reason(reason, "these records"), running_deployment(data_dir)
     if topic not in (events := event_topics(stack.postgres_url)):
         names = " and ".join(events)
         raise CannotRun(f"Only records of {names} can be lost like this: the catalog's topics are never cut off.")
@@ -66,7 +64,7 @@ def accept_loss(
     if not yes:
         typer.confirm(f"Accept that {end - first} offsets are lost?", abort=True)
     with asking_database(stack.postgres_url), psycopg.connect(stack.postgres_url, connect_timeout=10) as database:
-        database.execute(_STORE, [described.topic_id, topic, partition, first, end, reason.strip(), who()])
+        database.execute(_STORE, [described.topic_id, topic, partition, first, end, why, who()])
     wait_until_journalled(positions, place, end - 1, timeout)
     typer.echo("Done: `weir journal --summary` counts them as lost.")
 

@@ -24,7 +24,7 @@ class Arguments(TyperGroup):
             except UnicodeEncodeError:
                 if not _is_file(argument):
                     shown = argument.encode(errors="backslashreplace").decode()
-                    raise typer.BadParameter(f"{shown} is no text in UTF-8.", ctx) from None
+                    raise typer.BadParameter(f"{shown} is not text in UTF-8.", ctx) from None
         return super().parse_args(ctx, args)
 
 

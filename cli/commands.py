@@ -190,7 +190,7 @@ ENTRIES = (
         "forecast",
         Panel.QUERY,
         "cli.forecast",
-        "Forecast what each account will owe for a month, with the error of earlier forecasts.",
+        "Forecast what each account's usage of a month will cost, with the error of earlier forecasts.",
     ),
     Entry(
         "limits",

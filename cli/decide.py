@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cli.author import ByOption, who
+from cli.author import ByOption, given_reason, who
 from cli.drain import TimeoutOption
 from cli.options import DEFAULT_DATA_DIR, DataDir
 from cli.output import Format, FormatOption, print_rows
@@ -193,9 +193,7 @@ def decision_text(decision: Decision, reason: str, by: str | None) -> DecisionTe
     """The decision with its reason and its author. Raises `typer.BadParameter` for an empty reason."""
     from catalog.decisions import DecisionText
 
-    if not reason.strip():
-        raise typer.BadParameter("--reason is empty: say why, for anyone who asks about this usage later.")
-    return DecisionText(decision, reason.strip(), (by or who()).strip())
+    return DecisionText(decision, given_reason(reason, "this usage"), (by or who()).strip())
 
 
 def _decide(selection: Selection, text: DecisionText, timeout: float, form: Format, data_dir: Path) -> None:

@@ -1,4 +1,4 @@
-"""`weir forecast`: what each account will owe for a month, and how far off such forecasts were."""
+"""`weir forecast`: what each account's usage of a month will cost, and how far off such forecasts were."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ def forecast(
     form: FormatOption = Format.TABLE,
     data_dir: DataDir = DEFAULT_DATA_DIR,
 ) -> None:
-    """Forecast what each account will owe for a month, with the error of earlier forecasts.
+    """Forecast what each account's usage of a month will cost, with the error of earlier forecasts.
 
     The forecast is the cost so far and, for the time that is left, the rate of the last 14 days; it is empty before an
     account has an hour of usage. `error_percent` is the mean error of the same forecast in up to three earlier
     months, made as many days into each; `months_measured` says in how many. The month is that of each account's
-    calendar, each currency separately. What is billed for a month as a whole stays as it is. A month with
-    tiers or packages has no forecast before its end.
+    calendar, each currency separately. What is billed for a month as a whole stays as it is. Fees of plans are not
+    in it. A month with tiers or packages, or whose plan includes units, has no forecast before its end.
     """
     from deployment.stack import running_deployment
 

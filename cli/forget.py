@@ -113,7 +113,7 @@ def _refusals(
     from deployment.kafka_client import kafka_client
     from jobs.forget.refusals import refusals, refusals_of_keys, refusals_of_topic
     from jobs.ingestion.topic_removals import ended_topics
-    from jobs.runtime.kafka.topic_doubts import settings_of
+    from jobs.runtime.kafka.topic_risks import settings_of
 
     yield from refusals(stack.tables, request.account, request.user_id, request.reason)
     yield from refusals_of_keys(connection, key)

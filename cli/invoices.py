@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from cli.author import ByOption, author
+from cli.author import ByOption, author, given_reason
 from cli.options import DEFAULT_DATA_DIR, DataDir
 from cli.output import Format, FormatOption, LimitOption, print_document, print_rows
 from cli.reading import AccountOption, read_only
@@ -104,8 +104,7 @@ def void(
     from jobs.close.void import void as voided
     from jobs.runtime.clock import MachineClock
 
-    if not reason.strip():
-        raise typer.BadParameter("--reason says nothing.")
+    given_reason(reason, "this invoice")
     url = running_deployment(data_dir).postgres_url
     with asking_database(url), read_only(url) as database:
         if invoice_document(database, invoice) is None:

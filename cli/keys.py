@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cli.author import ByOption, author
+from cli.author import ByOption, author, each_checked
 from cli.options import DEFAULT_DATA_DIR, DataDir
 from cli.output import Format, FormatOption, print_rows
 from metering.api_keys import RateLimits, Scope
@@ -98,7 +98,7 @@ def create(
 
     expires_at = None if expires_days is None else MachineClock().now() + timedelta(days=expires_days)
     url = running_deployment(data_dir).postgres_url
-    accounts, sources = _texts(account, "--account"), _texts(source, "--source")
+    accounts, sources = each_checked(account, "--account"), each_checked(source, "--source")
     _print_key(
         key_store.create(
             url,
@@ -106,7 +106,7 @@ def create(
             author(by),
             accounts=accounts,
             sources=sources,
-            note=None if note is None else _texts([note], "--note")[0],
+            note=None if note is None else each_checked([note], "--note")[0],
             expires_at=expires_at,
             limits=RateLimits(requests_per_second, events_per_minute),
         ),
@@ -190,12 +190,3 @@ def _print_key(made: NewKey, form: Shown) -> None:
     typer.echo(made.key)
     ends = "" if made.expires_at is None else f" It ends at {rfc3339(made.expires_at)}."
     typer.echo(f"This is key {made.id}. It is not shown again.{ends}", err=True)
-
-
-def _texts(given: list[str] | None, option: str) -> list[str]:
-    from catalog.file_values import checked_text
-
-    try:
-        return [checked_text(text) for text in dict.fromkeys(given or [])]
-    except ValueError as problem:
-        raise typer.BadParameter(f"{option} {problem}") from problem

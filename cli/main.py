@@ -29,7 +29,7 @@ def weir(
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version and exit.")
     ] = False,
 ) -> None:
-    """Meter a stream of API events, and let none of it leak."""
+    """Usage metering for AI APIs: from Kafka to the bill, and every record is accounted for."""
 
 
 EXIT_STATUSES: Mapping[int, str] = {

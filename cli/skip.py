@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cli.author import who
+from cli.author import given_reason, who
 from cli.options import DEFAULT_DATA_DIR, DataDir
 from deployment.errors import CannotRun
 
@@ -48,8 +48,7 @@ def skip(
     from deployment.stack import running_deployment
     from jobs.streams import Table
 
-    if not reason.strip():
-        raise typer.BadParameter("--reason is empty: say why, for anyone who asks about this record later.")
+    why = given_reason(reason, "this record")
     stack = running_deployment(data_dir)
     _refuse_other_topic(stack.postgres_url, topic)
     described = describe(stack.kafka_bootstrap, [topic])[0]
@@ -64,7 +63,7 @@ def skip(
         read=positions.transaction(Table.JOURNAL, position) or 0,
         end=ends(stack.kafka_bootstrap, [described]).get(position, 0),
     )
-    _ask(stack.postgres_url, described, (partition, offset), reason.strip())
+    _ask(stack.postgres_url, described, (partition, offset), why)
     typer.echo(f"Offset {offset} of {where} will become a dead letter, `skipped`, and count for nothing.")
     wait_until_journalled(positions, position, offset, timeout)
     if problem := _what_else(stack.tables, topic, (partition, offset)):

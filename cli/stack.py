@@ -43,7 +43,8 @@ def up(
 
     With Prometheus and Alertmanager on the PATH they run too, and alerts are shown on the dashboard.
 
-    Exit status 2 for a configuration that is refused, 1 when something does not start.
+    Exit status 2 for a configuration that is refused, 1 when something does not start. All is stopped then; but if an
+    application refuses to go on until somebody repairs something, --detach leaves the rest running for the repair.
     """
     from rich.console import Console
 
@@ -58,7 +59,8 @@ def up(
         raise FileRefused(str(refusal)) from None
     console = Console(stderr=True, highlight=False)
     alertmanager = None if alertmanager_config is None else alertmanager_config.resolve()
-    with Launch.start(Folders(data_dir.resolve()), settings, console, alertmanager, timeout) as launch:
+    start = Launch.start(Folders(data_dir.resolve()), settings, console, alertmanager, timeout, stays_if_refused=detach)
+    with start as launch:
         typer.echo(summary(launch.stack, data_dir))
         if detach:
             launch.leave_running()

@@ -67,10 +67,10 @@ def status(form: FormatOption = Format.TABLE, data_dir: DataDir = DEFAULT_DATA_D
 
     rows: dict[str, JobRow] = {}
     unpublished: dict[Job, Unpublished] = {}
-    capture, doubts = Capture(), list[str]()
+    capture, warnings = Capture(), list[str]()
     try:
         if stack.postgres_url:
-            rows, unpublished, capture, doubts = _read(stack)
+            rows, unpublished, capture, warnings = _read(stack)
     except CannotRun as problem:
         typer.echo(str(problem), err=True)
     processes = {process.name: process for process in stack.processes}
@@ -79,7 +79,7 @@ def status(form: FormatOption = Format.TABLE, data_dir: DataDir = DEFAULT_DATA_D
     others = [process for name, process in processes.items() if name not in tuple(Job)]
     deletions = unpropagated_sentence(rows)
     deletions += _outdated(stack, capture, rows)
-    typer.echo("\n".join([*_others(stack, others), _capitalized(capture), *deletions, *doubts]), err=True)
+    typer.echo("\n".join([*_others(stack, others), _capitalized(capture), *deletions, *warnings]), err=True)
     do_others_run = all(process.state is State.RUNNING for process in others) and not (capture.is_late or deletions)
     if not do_others_run or not all(row["state"] in WORKING for row in listed):
         raise typer.Exit(1)
@@ -87,12 +87,12 @@ def status(form: FormatOption = Format.TABLE, data_dir: DataDir = DEFAULT_DATA_D
 
 def _status_of(deployment: Deployment, form: Format) -> None:
     """On a cluster Kubernetes watches over the processes; here speak the jobs alone."""
-    rows, unpublished, capture, doubts = _read(deployment)
+    rows, unpublished, capture, warnings = _read(deployment)
     running = reporting(rows)
     listed = [_row(job, running.get(job), rows.get(job), unpublished.get(job)) for job in _listed(running)]
     print_rows(listed, _columns(form), form)
     deletions = [*unpropagated_sentence(rows), *_outdated(deployment, capture, rows)]
-    typer.echo("\n".join([_capitalized(capture), *deletions, *doubts]), err=True)
+    typer.echo("\n".join([_capitalized(capture), *deletions, *warnings]), err=True)
     if capture.is_late or deletions or not all(row["state"] in WORKING for row in listed):
         raise typer.Exit(1)
 
@@ -119,14 +119,14 @@ def _read(deployment: Deployment) -> tuple[dict[str, JobRow], dict[Job, Unpublis
     from deployment.asking import asking_database
     from deployment.capture import read_capture
     from deployment.job_states import read_jobs, read_unpublished
-    from jobs.runtime.postgres.slot_log import slot_log_doubt
+    from jobs.runtime.postgres.slot_log import slot_log_risk
 
     url = deployment.postgres_url
     with asking_database(url):
-        rows, doubt = read_jobs(url), slot_log_doubt(url)
+        rows, risk = read_jobs(url), slot_log_risk(url)
         of_topics = [*lag_sentences(rows), *slowest_topic_sentence(rows), *removal_sentences(read_pending(url))]
-        doubts = [*of_topics, *([doubt] if doubt else []), *behind_sentence(url)]
-        return rows, read_unpublished(url), read_capture(url), doubts
+        warnings = [*of_topics, *([risk] if risk else []), *behind_sentence(url)]
+        return rows, read_unpublished(url), read_capture(url), warnings
 
 
 def _listed(processes: Collection[str]) -> list[Job]:

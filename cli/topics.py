@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from cli.author import who
+from cli.author import given_reason, who
 from cli.options import DEFAULT_DATA_DIR, DataDir
 from cli.output import Format, FormatOption, print_rows
 from deployment.errors import CannotRun
@@ -39,7 +39,7 @@ def _topics(
     if context.invoked_subcommand is not None:
         return
     from deployment.stack import KAFKA_VARIABLE
-    from deployment.topics import answers, ensure_topics, topic_doubts
+    from deployment.topics import answers, ensure_topics, topic_risks
     from jobs.streams import EVENTS_TOPIC
 
     bootstrap = os.environ.get(KAFKA_VARIABLE)
@@ -58,8 +58,8 @@ def _topics(
         time.sleep(POLL_SECONDS)
     events = topic or [EVENTS_TOPIC]
     ensure_topics(bootstrap, events, with_optional=ordered_events)
-    for doubt in topic_doubts(bootstrap, events):
-        typer.echo(doubt, err=True)
+    for risk in topic_risks(bootstrap, events):
+        typer.echo(risk, err=True)
     typer.echo(f"All topics are on {bootstrap}, with the settings that metering needs.")
 
 
@@ -106,9 +106,7 @@ def remove(
     from deployment.stack import running_deployment
     from jobs.ingestion.topic_removals import check_removal, store_removal, withdraw_removal
 
-    if not reason.strip():
-        raise CannotRun("--reason is empty: say why, for anyone who asks about this topic later.")
-    stack = running_deployment(data_dir)
+    why, stack = given_reason(reason, "this topic"), running_deployment(data_dir)
     read = event_topics(stack.postgres_url)
     # A database that was restored may have an older configuration than the journal.
     known = [*read, *left_out(stack.tables, read)]
@@ -128,7 +126,7 @@ def remove(
     left = looked(timeout)
     with ExitStack() as unless_it_ends:
         with removing(stack.postgres_url) as cursor:
-            number = store_removal(cursor, topic, reason.strip(), who(), unread=left.unread, waiting=left.waiting)
+            number = store_removal(cursor, topic, why, who(), unread=left.unread, waiting=left.waiting)
         unless_it_ends.callback(withdraw, number)
         # What the API has acknowledged meanwhile would be on no bill if ingestion were stopped before it is read.
         wait_for_api()

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cli.author import ByOption, author
+from cli.author import ByOption, author, checked
 from cli.options import DEFAULT_DATA_DIR, DataDir
 from cli.output import Format, FormatOption, LimitOption, print_rows
 from cli.reading import FromOption, ToOption, check_range, read_only
@@ -46,7 +46,7 @@ def add(
     from jobs.analytics.watches.store import add_watch, is_run
 
     with _saying(), _writing(data_dir) as database:
-        add_watch(database, _text(name), _condition(when), author(by))
+        add_watch(database, checked(name.strip(), "this text"), _condition(when), author(by))
         runs = is_run(database)
     typer.echo(f"{name} is stored.")
     if not runs:
@@ -162,15 +162,6 @@ def _saying() -> Iterator[None]:
         raise typer.BadParameter(f"{mistake}\n\n{mistake.pointing}") from None
     except (Unaccepted, UnknownWatch) as refused:
         raise CannotRun(f"{str(refused)[0].upper()}{str(refused)[1:]}.") from None
-
-
-def _text(given: str) -> str:
-    from catalog.file_values import checked_text
-
-    try:
-        return checked_text(given.strip())
-    except ValueError as problem:
-        raise typer.BadParameter(f"this text {problem}") from problem
 
 
 def _condition(given: str) -> str:

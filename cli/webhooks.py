@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cli.author import ByOption, author
+from cli.author import ByOption, author, each_checked
 from cli.options import DEFAULT_DATA_DIR, DataDir
 from cli.output import Format, FormatOption, LimitOption, print_rows
 from webhooks.event_types import EventType
@@ -90,12 +90,12 @@ def add(
     from webhooks.new_endpoint import NewEndpoint
     from webhooks.signing import Signature
 
-    notes = _texts(None if note is None else [note], "--note")
+    notes = each_checked(None if note is None else [note], "--note")
     wanted = NewEndpoint(
         _url(url),
         kind,
         list(dict.fromkeys(event or EventType)),
-        _texts(account, "--account"),
+        each_checked(account, "--account"),
         notes[0] if notes else None,
         Signature.V1A if asymmetric else Signature.V1,
     )
@@ -143,7 +143,7 @@ def change(
 
     if url is None and not event and note is None:
         raise typer.BadParameter("give --url, --event or --note.")
-    notes = _texts([note], "--note") if note else [note]
+    notes = each_checked([note], "--note") if note else [note]
     wanted = Change(None if url is None else _url(url), list(dict.fromkeys(event)) if event else None, notes[0])
     with _refused_as_option():
         change_endpoint(
@@ -183,7 +183,7 @@ def disable(
     from deployment.stack import running_deployment
     from webhooks.endpoints import disable as disable_endpoint
 
-    reasons = _texts([reason], "--reason")
+    reasons = each_checked([reason], "--reason")
     disable_endpoint(running_deployment(data_dir).postgres_url, endpoint, author(by), reasons[0])
     typer.echo(f"{endpoint} is disabled.")
 
@@ -297,12 +297,3 @@ def _refused_as_option() -> Iterator[None]:
         yield
     except EndpointRefused as refused:
         raise typer.BadParameter(str(refused), param_hint=OPTIONS.get(refused.field)) from refused
-
-
-def _texts(given: list[str] | None, option: str) -> list[str]:
-    from catalog.file_values import checked_text
-
-    try:
-        return [checked_text(text) for text in dict.fromkeys(given or [])]
-    except ValueError as problem:
-        raise typer.BadParameter(f"{option} {problem}") from problem

@@ -20,7 +20,7 @@ class Settings(BaseModel):
     model_config = ConfigDict(frozen=True)
 
     postgres_url: str = Field(
-        default="", repr=False, description="WEIR_POSTGRES_URL: Address of the database, for reading alone."
+        default="", repr=False, description="WEIR_POSTGRES_URL: Address of the database, with a role that only reads."
     )
     tables: str = Field(default="", description="WEIR_TABLES: Root of the Delta tables: a folder, s3://… or abfss://….")
     prometheus_url: str = Field(default="", description="WEIR_PROMETHEUS_URL: Such as http://prometheus:9090.")

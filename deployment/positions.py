@@ -23,8 +23,7 @@ def describe(bootstrap: str, names: Iterable[str], limit_seconds: float = ANSWER
     """The topics with their ids. Raises CannotRun when the broker does not answer or lacks one."""
     with asking_kafka(bootstrap) as admin:
         described = admin.describe_topics(TopicCollection(list(names)), request_timeout=limit_seconds)
-        found = {name: answer.result() for name, answer in described.items()}
-    return [Topic(n, str(t.topic_id), tuple(sorted(p.id for p in t.partitions))) for n, t in found.items()]
+        return [Topic.of(name, answer.result()) for name, answer in described.items()]
 
 
 def ends(bootstrap: str, topics: Iterable[Topic]) -> dict[str, int]:

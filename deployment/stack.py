@@ -166,7 +166,7 @@ def not_running(data_dir: Path) -> str:
     """What to say of a folder without a stack."""
     return (
         f"No stack runs in {data_dir}: start one with `weir up{named(data_dir)}`, or name the folder of yours with "
-        "--data-dir. On a cluster, run this command in the pod of a driver."
+        "--data-dir. On a cluster, run this command in the pod of billing's or ingestion's driver."
     )
 
 

@@ -16,7 +16,7 @@ from jobs.runtime.delta.table import instant_of
 from jobs.runtime.errors import NotYet
 from jobs.runtime.headroom import limits_of
 from jobs.runtime.kafka.topic import Topic, TopicsReader
-from jobs.runtime.kafka.topic_doubts import settings_of
+from jobs.runtime.kafka.topic_risks import settings_of
 from jobs.streams import HEARTBEAT_SOURCE, Table
 from metering.vocabulary import EventType
 
@@ -49,7 +49,7 @@ def existing(bootstrap: str, names: Iterable[str]) -> dict[str, Topic]:
                 if error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
                     continue
                 raise
-            found[name] = Topic(name, str(topic.topic_id), tuple(sorted(part.id for part in topic.partitions)))
+            found[name] = Topic.of(name, topic)
     return found
 
 

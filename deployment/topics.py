@@ -15,7 +15,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its stub le
 from deployment.errors import CannotRun
 from deployment.kafka_client import kafka_client
 from deployment.topic_list import TOPICS
-from jobs.runtime.kafka.topic_settings import doubts, refusals
+from jobs.runtime.kafka.topic_settings import refusals, risks
 from jobs.runtime.unreachable import kafka_sentence
 from jobs.streams import EVENTS_TOPIC
 
@@ -82,10 +82,10 @@ def topic_problems(settings: Mapping[str, Mapping[str, str]]) -> list[str]:
     return [sentence for topic, values in settings.items() for sentence in refusals(topic, values)]
 
 
-def topic_doubts(bootstrap: str, event_topics: Sequence[str] = (EVENTS_TOPIC,)) -> list[str]:
+def topic_risks(bootstrap: str, event_topics: Sequence[str] = (EVENTS_TOPIC,)) -> list[str]:
     """A sentence for each setting of the topics of events that puts events at risk, by ingestion's defaults."""
     from jobs.ingestion.config import IngestionConfig
-    from jobs.runtime.kafka.topic_doubts import settings_of
+    from jobs.runtime.kafka.topic_risks import settings_of
 
     defaults, admin = IngestionConfig(), AdminClient(_client(bootstrap))
     try:
@@ -96,9 +96,9 @@ def topic_doubts(bootstrap: str, event_topics: Sequence[str] = (EVENTS_TOPIC,)) 
         ) from error
     accept_seconds, largest_bytes = defaults.accept_past_seconds, defaults.max_record_bytes
     return [
-        f"Topic {name}, {doubt}: {sentence}"
+        f"Topic {name}, {risk}: {sentence}"
         for name, of_topic in settings.items()
-        for doubt, sentence in doubts(of_topic, accept_seconds=accept_seconds, largest_bytes=largest_bytes)
+        for risk, sentence in risks(of_topic, accept_seconds=accept_seconds, largest_bytes=largest_bytes)
     ]
 
 

@@ -34,7 +34,7 @@ from jobs.runtime.postgres.address import SCHEMA_VARIABLE, in_schema
 from jobs.runtime.postgres.downgrade import downgrade
 from jobs.runtime.postgres.reader_role import PASSWORD_VARIABLE
 from jobs.runtime.postgres.schema import migrate as migrate_database
-from jobs.runtime.postgres.slot_log import slot_log_doubt
+from jobs.runtime.postgres.slot_log import slot_log_risk
 from jobs.runtime.unreachable import NO_ADDRESS, database_sentence, place
 from jobs.stack import Jobs, load_stack_config, validated
 from metering.vocabulary import End
@@ -271,8 +271,8 @@ def migrate(down_to: DownTo = None) -> None:
         typer.echo(f"{sentence} The schema is as it was.", err=True)
         raise SystemExit(ExitStatus.CRASHED) from None
     with suppress(psycopg.Error):  # the schema is up to date all the same
-        if doubt := slot_log_doubt(url):
-            typer.echo(doubt, err=True)
+        if risk := slot_log_risk(url):
+            typer.echo(risk, err=True)
 
 
 @app.command()

@@ -39,6 +39,10 @@ class AlreadyRunning(CannotRun):
     """Another supervisor holds the data folder."""
 
 
+class ApplicationsRefuse(CannotRun):
+    """Applications refuse to go on, until a person does what their messages say."""
+
+
 @contextmanager
 def locked(folders: Folders, patience_seconds: float = 2.0) -> Iterator[int]:
     """Take the data folder's lock; returns the descriptor, which keeps it in every process that inherits it.
@@ -91,18 +95,31 @@ class Launch:
         console: Console,
         alertmanager_config: Path | None = None,
         limit_seconds: float = START_LIMIT_SECONDS,
+        *,
+        stays_if_refused: bool = False,
     ) -> Iterator[Launch]:
         """Start a stack and wait until all of it runs.
 
         Raises `CannotRun` when it does not within the limit, or sooner where an application refuses to start.
 
         A signal to end this process ends the block first, and so the stack.
+
+        With `stays_if_refused` the rest goes on if applications refuse: `weir rebuild` and other repairs need it.
         """
         with _signals_interrupt():
             launch = cls(_start_supervisor(folders, config, alertmanager_config), folders, console)
             try:
                 launch._stack = launch._until_ready(limit_seconds)
                 yield launch
+            except ApplicationsRefuse as refusal:
+                if not stays_if_refused:
+                    raise
+                launch.leave_running()
+                option = named(folders.data)
+                raise CannotRun(
+                    f"{refusal}\nAll else runs. Do what is said there, and see `weir status{option}`; "
+                    f"`weir down{option}` stops everything."
+                ) from None
             finally:
                 if not launch._stays:
                     launch._stop()
@@ -143,8 +160,7 @@ class Launch:
                     status.update(f"Waiting for {', '.join(waiting) or 'the database'} …")
                     if stack.is_ready:
                         return stack
-                    if refused := _refused(stack):
-                        raise CannotRun(refused)
+                    _raise_if_refused(stack)
                 if self._supervisor.poll() is not None:
                     words = last_lines(self._folders.log("supervisor"), 3)
                     raise CannotRun("\n".join(["The stack could not be started:", *words]))
@@ -207,11 +223,16 @@ def stop_stack(supervisor: ProcessId, console: Console) -> None:
             raise CannotRun("The supervisor did not stop in time and was killed: run `weir down` again.")
 
 
-def _refused(stack: Stack) -> str:
-    """The messages of applications that refuse to start, and would again; empty without any."""
+def _raise_if_refused(stack: Stack) -> None:
+    """Raises `CannotRun` with the messages of applications that refuse to start, and would again.
+
+    It is `ApplicationsRefuse` if a command can help; another configuration needs another `weir up`.
+    """
     final = (ExitStatus.REFUSED, ExitStatus.BAD_CONFIGURATION)
-    refusing = (process for process in stack.processes if process.exit_status in final and process.restarts >= REFUSALS)
-    return "\n".join(f"{process.name} refuses to start: {process.message}" for process in refusing)
+    refusing = [process for process in stack.processes if process.exit_status in final and process.restarts >= REFUSALS]
+    if refusing:
+        error = ApplicationsRefuse if all(p.exit_status == ExitStatus.REFUSED for p in refusing) else CannotRun
+        raise error("\n".join(f"{process.name} refuses to start: {process.message}" for process in refusing))
 
 
 def not_ready(stack: Stack | None, folders: Folders, limit_seconds: float) -> str:

@@ -165,7 +165,3 @@ def totals_of(meters: Iterable[Declaration]) -> Mapping[str, tuple[str, ...]]:
         if meter.within is None and meter.of_period is None:
             totals[meter.unit] = (*totals.get(meter.unit, ()), meter.name)
     return totals
-
-
-TOKENS = totals_of(DEFAULT)["token"]
-"""What a total of tokens adds up."""

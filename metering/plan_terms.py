@@ -50,6 +50,10 @@ class Fee(StrEnum):
     """What the month has beyond the maximum: not positive."""
 
 
+FEE_WORDS = {Fee.FLAT: "flat fee", Fee.MINIMUM: "up to the minimum", Fee.MAXIMUM: "above the maximum"}
+"""For people."""
+
+
 @dataclass(frozen=True)
 class PlanTerms:
     """Amounts and quantities of a whole month, in the currency of the row. `maximum_amount` None: there is no maximum.

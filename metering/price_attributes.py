@@ -56,12 +56,6 @@ class PriceAttribute:
         """Whether an event can have this value."""
         return not self.bands or value in dict(self.bands)
 
-    def band_of(self, quantity: Decimal | None) -> str | None:
-        """The band that a quantity is in; None for what is not reported."""
-        if quantity is None:
-            return None
-        return next((name for name, bound in self.bands if bound is None or quantity <= bound), None)
-
 
 def restored(listed: Iterable[Any] | None) -> tuple[PriceAttribute, ...]:
     """Attributes as `stored` gives them, or as a configuration lists them."""

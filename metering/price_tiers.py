@@ -119,17 +119,6 @@ class PriceTerms:
         ]
         return f"{self.kind}: {', '.join(tiers)}"
 
-    @property
-    def usual_unit_price(self) -> Decimal:
-        """The price of one unit to compare with other prices, never to bill by: of the first tier that is not free.
-
-        Of packages it is the price of one unit of a full one, without the digits after the 12th decimal.
-        """
-        if self.kind is Kind.PACKAGE:
-            steps = EXACT.multiply(self.package_price, Decimal(10) ** PRICE_DECIMALS)
-            return Decimal(EXACT.divide_int(steps, self.package_size)).scaleb(-PRICE_DECIMALS)
-        return next((tier.unit_price for tier in self.tiers if tier.unit_price), ZERO)
-
     def lines(self, start: Decimal, end: Decimal, total: Decimal, *, is_last: bool) -> tuple[TierLine, ...]:
         """The price of the units after `start` up to and including `end`, where the ladder has `total` units.
 

@@ -1,8 +1,7 @@
-"""Which version of a contract or price applies. joins computes the same in columns (`price`) for batches."""
+"""What prices of usage are named by: versions of the catalog, and the numbers in place of one."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Generic, TypeVar
@@ -27,52 +26,3 @@ class Version(Generic[Value]):
     effective_from: datetime
     value: Value | None
     ends_at: datetime | None = None
-
-
-def account_as_of(versions: Iterable[Version[Value]], event_time: datetime, decided_lsn: int) -> Version[Value] | None:
-    """The version of one account that applies at `event_time`, as known at `decided_lsn`; None when there is none.
-
-    An account is one row of the catalog, with the time from which it applies: the newest version that has begun
-    applies, even against one that was announced before it and begins later. A deletion is a version. The very first
-    version applies from the beginning of time.
-    """
-    visible = sorted((v for v in versions if v.lsn < decided_lsn), key=lambda version: version.lsn)
-    begun = [v for number, v in enumerate(visible) if number == 0 or v.effective_from <= event_time]
-    return begun[-1] if begun and begun[-1].value is not None else None
-
-
-def price_as_of(
-    versions: Sequence[Version[Value]], event_time: datetime, decided_lsn: int, seen_from: int | None = None
-) -> Version[Value] | None:
-    """The version of one (plan, model, meter, currency) that applies at `event_time`, as known at `decided_lsn`.
-
-    The price that began last applies until it ends; then none does, until another begins. A price that ended before it
-    began never applied, so the price before it continues; so it does if a price is withdrawn. A reader that looks back
-    from lsn `seen_from` also knows the versions that came since. A price that was withdrawn since still applied before
-    that; a price that came since and was withdrawn again never applied.
-    """
-    known = [v for v in versions if v.effective_from <= event_time and v.lsn < max(decided_lsn, seen_from or 0)]
-    for begins in sorted({version.effective_from for version in known}, reverse=True):
-        of_instant = sorted((v for v in known if v.effective_from == begins), key=lambda version: version.lsn)
-        if (held := _effective(of_instant, decided_lsn)) is not None:
-            price, ends_at = held
-            return price if ends_at is None or event_time < ends_at else None
-    return None
-
-
-def _effective(versions: Sequence[Version[Value]], decided_lsn: int) -> tuple[Version[Value], datetime | None] | None:
-    """Of all versions that begin at one instant, by lsn: the price that began then, and when it ends; None if none."""
-    if _is_withdrawn(versions[-1]):
-        before = [version for version in versions if version.lsn < decided_lsn]
-        if not before or _is_withdrawn(before[-1]):
-            return None
-        versions = before
-    last = versions[-1]
-    price = next((version for version in reversed(versions) if version.value is not None), None)
-    if price is None or (last.ends_at is not None and last.ends_at <= last.effective_from):
-        return None
-    return price, last.ends_at
-
-
-def _is_withdrawn(version: Version[Value]) -> bool:
-    return version.value is None and version.ends_at is None

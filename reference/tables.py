@@ -23,8 +23,9 @@ POSTGRES = MIGRATIONS.with_name("tables.yaml")
 _ARROW = {"string": "text", "int64": "bigint", "int32": "integer", "double": "double", "bool": "boolean"}
 _ARROW |= {"binary": "bytes", "date32[day]": "date", "timestamp[us, tz=UTC]": "instant"}
 _INTRODUCTION = """
-Delta tables are the record: everything in Postgres but the catalog and people's decisions can be
-[made again](../how-to/recover-the-database.md) from them. Columns may be added; none is renamed. Instants are in UTC.
+Delta tables are the record: what billing, sessionization and analytics have in Postgres can be
+[made again](../how-to/recover-the-database.md) from them. [What cannot](../how-to/restore.md) needs a backup: the
+catalog, API keys, invoices, the activity log and webhooks. Columns may be added; none is renamed. Instants are in UTC.
 """
 _POSTGRES = """
 Weir's own tables are in the schema `weir`, what people edit in `catalog`. `python -m jobs migrate` makes them. The role

@@ -23,7 +23,6 @@ class SparkApplication:
     name: str
     state: str
     restarts: int
-    driver_pod: str
     message: str
 
 
@@ -57,7 +56,6 @@ def _application(item: dict[str, Any]) -> SparkApplication:
         name=item["metadata"]["name"],
         state=state.get("state") or "NEW",
         restarts=max(0, attempts - 1),
-        driver_pod=status.get("driverInfo", {}).get("podName", ""),
         message=state.get("errorMessage", ""),
     )
 

@@ -12,17 +12,16 @@ from dashboard.queries.requests import MAX_ROWS, MINUTE, Request, read_line_requ
 from dashboard.table import Value, show_table
 from dashboard.views.requests import show_requests
 from dashboard.wording import ELSEWHERE, instant, literal, minute, money, price_text, several, spaced
-from metering.plan_terms import Fee
+from metering.plan_terms import FEE_WORDS, Fee
 from metering.price_models import model_words
 
 SHARED_FOR_SECONDS = 8.0
-FEE_NAMES = {Fee.FLAT: "flat fee", Fee.MINIMUM: "up to the minimum", Fee.MAXIMUM: "above the maximum"}
 
 
 def line_name(line: Line) -> str:
     """What a line is called in a link: model, meter, and the version of its price."""
     if line.is_fee:
-        return f"plan {line.tier} · {FEE_NAMES[Fee(line.kind or '')]} · {line.currency}"
+        return f"plan {line.tier} · {FEE_WORDS[Fee(line.kind or '')]} · {line.currency}"
     price = price_text(line.price_version)
     price = f"price {price}" if price.startswith("lsn") else price
     tier = f" · {line.tier}" if line.tier else ""

@@ -14,14 +14,14 @@ from dashboard.panel import ask, head
 from dashboard.queries.bills import Line
 from dashboard.queries.invoices import Invoice, Issued, KeyHistory, read_invoice, read_key_history
 from dashboard.table import Value, show_table
-from dashboard.views.bill_line import FEE_NAMES, line_name, show_line
+from dashboard.views.bill_line import line_name, show_line
 from dashboard.views.bills import shown_months
 from dashboard.wording import count, instant, literal, money, price_text, several, spaced
 from metering.invoice_chain import Event
 from metering.invoices import FEES, WRITE_OFF, Key
 from metering.invoices import Line as InvoiceLine
 from metering.invoices import State as InvoiceState
-from metering.plan_terms import Fee
+from metering.plan_terms import FEE_WORDS, Fee
 from metering.price_models import model_words
 
 
@@ -106,7 +106,7 @@ def _no_usage(key: Key) -> str | None:
     """What a line without a model is; None: it is of usage."""
     if key.kind == WRITE_OFF:
         return "written off"
-    return FEE_NAMES[Fee(key.kind)] if key.kind in FEES else None
+    return FEE_WORDS[Fee(key.kind)] if key.kind in FEES else None
 
 
 def _opened(found: Invoice) -> None:

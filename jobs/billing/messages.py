@@ -18,7 +18,6 @@ from metering.vocabulary import Published
 SOURCE = "weir"
 TYPES = {Published.WINDOWS: "weir.window.v1", Published.CORRECTIONS: "weir.correction.v1"}
 WINDOW_ID = ("window_start", "account", "model", "meter", "currency", "price_version")
-CORRECTION_ID = ("usage_lsn", "meter")
 ONLY_VERSION = 1
 """Of a correction: what was made is never changed."""
 
@@ -43,7 +42,8 @@ def window_message(row: Mapping[str, Any]) -> Message:
 
 
 def correction_message(row: Mapping[str, Any]) -> Message:
-    """A row of `corrections`. Its key is the account: those of one account keep their order. Id: `CORRECTION_ID`.
+    """A row of `corrections`. Its key is the account: those of one account keep their order. Its id: the
+    first `usage_lsns` and the meter.
 
     Only corrections of whole periods have a `period`.
     """

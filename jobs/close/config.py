@@ -19,7 +19,7 @@ class UnknownCurrencyError(ValueError):
 
 
 class CloseConfig(AuditConfig):
-    """`close.config` of the chart, and `close:` of a laptop's configuration file; with what its audit needs."""
+    """`close.config` of the chart, and the file of `weir close --config`; with what its audit needs."""
 
     issuer: str = Field(
         default="weir",

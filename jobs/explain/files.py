@@ -10,6 +10,7 @@ import polars as pl
 import pyarrow as pa
 from deltalake import DeltaTable
 
+from jobs.runtime.delta.scans import collected, scan_files
 from jobs.streams import SCHEMAS, Table
 
 TRUNCATED = timedelta(milliseconds=1)
@@ -68,19 +69,8 @@ class Files:
         """
         if self.listed.is_empty():
             return pl.DataFrame(schema={name: self.schema[name] for name in columns})
-        scan = pl.scan_parquet(
-            [f"{self.root}/{path}" for path in self.listed["path"]],
-            schema=self.schema,
-            hive_partitioning=False,
-            glob=False,
-            extra_columns="ignore",
-            missing_columns="insert",
-        )
-        try:
-            return scan.filter(where).select(columns).collect()
-        except pl.exceptions.ComputeError as error:
-            # Polars reports an unavailable store so; the message is what identifies it.
-            raise OSError(str(error)) from error
+        rows = scan_files([f"{self.root}/{path}" for path in self.listed["path"]], self.schema)
+        return collected(rows.filter(where).select(columns))
 
     def by_lsn(self, lsns: Iterable[int], columns: Sequence[str]) -> pl.DataFrame:
         """The rows with these lsns, in their order: of each file only what lies between those that it may hold."""

@@ -9,10 +9,8 @@ from jobs.exports.invoiced import Invoices, Issued, LineKey
 from jobs.exports.month import UNKNOWN_MODEL, Charge, Month, priced
 from jobs.exports.month_lines import Line
 from metering.digits import EXACT
-from metering.plan_terms import Fee
+from metering.plan_terms import FEE_WORDS, Fee
 from metering.price_models import model_words
-
-_FEE_WORDS = {Fee.FLAT: "flat fee", Fee.MINIMUM: "up to the minimum", Fee.MAXIMUM: "above the maximum"}
 
 
 def included_charge(month: Month, invoices: Invoices, line: Line, prices: Mapping[int, Decimal]) -> Charge:
@@ -41,7 +39,7 @@ def fee_charge(month: Month, line: Line, issued: Issued | None = None) -> Charge
     charge = month.charge(account, None, line["currency"], line["amount"], issued) | {
         "ChargeCategory": "Adjustment",
         "ChargeClass": class_,
-        "ChargeDescription": f"{_FEE_WORDS[kind]} of the plan {plan}{of_invoice}",
+        "ChargeDescription": f"{FEE_WORDS[kind]} of the plan {plan}{of_invoice}",
         "ChargeFrequency": "One-Time",
         "ChargePeriodEnd": period.end,
         "ChargePeriodStart": period.start,
@@ -50,6 +48,6 @@ def fee_charge(month: Month, line: Line, issued: Issued | None = None) -> Charge
     }
     if kind != Fee.FLAT:
         return charge
-    sku = {"SkuId": f"{plan}/{kind}", "SkuMeter": _FEE_WORDS[kind], "SkuPriceId": f"{plan}/{kind}"}
+    sku = {"SkuId": f"{plan}/{kind}", "SkuMeter": FEE_WORDS[kind], "SkuPriceId": f"{plan}/{kind}"}
     bought = {"ChargeCategory": "Purchase", "ChargeFrequency": "Recurring"}
     return charge | bought | sku | ({} if class_ else priced(Decimal(1), "Months", line["amount"]))

@@ -20,6 +20,7 @@ from jobs.journal.erasing import READ, erased
 from jobs.runtime.delta.deciding_rows import files_of
 from jobs.runtime.delta.growth import with_stored_columns
 from jobs.runtime.delta.parquet import OF_MANY_ROWS
+from jobs.runtime.delta.scans import scan_files
 from jobs.runtime.delta.table import AFTER_COMMIT, ONE_FILE_BYTES, open_to_change
 from jobs.runtime.errors import Refused
 from jobs.streams import CatalogTopic, Table
@@ -183,14 +184,7 @@ def rows_of(table: DeltaTable, day: date) -> pl.LazyFrame:
     uris = table.file_uris(file_pruning_predicate=[("log_date", "=", day.isoformat())])
     if not uris:
         return pl.LazyFrame(schema=schema)
-    return pl.scan_parquet(
-        uris,
-        schema={name: kind for name, kind in schema.items() if name != "log_date"},
-        hive_partitioning=False,
-        glob=False,
-        extra_columns="ignore",
-        missing_columns="insert",
-    )
+    return scan_files(uris, {name: kind for name, kind in schema.items() if name != "log_date"})
 
 
 def replace_rows(found: DeltaTable, table: Table, day: date, stretch: tuple[int, int], new: pl.DataFrame) -> None:

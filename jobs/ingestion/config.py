@@ -34,7 +34,6 @@ from jobs.runtime.effective_rules import History
 from jobs.runtime.errors import Refused
 from jobs.settings.stored_meters import conditions_stored, of_period_stored, once_stored, stored
 from jobs.streams import EVENTS_TOPIC
-from metering.clock import AcceptWindow
 from metering.contracts.details import has_details as has_token_details
 from metering.contracts.details import without_details, yielding
 from metering.contracts.field_reader import ContractRefused
@@ -388,10 +387,3 @@ class IngestionConfig(JobConfig):
     def identity_memory_bytes(self) -> int:
         """`identity_memory_mib` in bytes."""
         return self.identity_memory_mib << 20
-
-    @property
-    def accept_window(self) -> AcceptWindow:
-        """How far an accepted event's time may be from its reception."""
-        return AcceptWindow(
-            past=timedelta(seconds=self.accept_past_seconds), future=timedelta(seconds=self.accept_future_seconds)
-        )

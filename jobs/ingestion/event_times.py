@@ -1,7 +1,7 @@
 """When an event occurred, by trusted clocks, and whether that is close enough to its reception.
 
-Decided on the driver, because only the driver knows `received_at`: a record's own stamp is only part of it. The
-columns' form of metering/clock.py.
+Decided on the driver, because only the driver knows `received_at`: a record's own stamp is only part of it.
+tests/specifications/clock.py has the same rules row by row.
 """
 
 from __future__ import annotations

@@ -60,10 +60,10 @@ class EventTopics:
         """What each topic has reached; None: one of its partitions was not heard of."""
         return {topic.name: topic.ledger.frontier() for topic in self._topics}
 
-    def disbelieve(self, after: datetime) -> None:
+    def forget_receptions(self, after: datetime) -> None:
         """Let no partition have come further than this, or than F."""
         for ledger in self.ledgers:
-            ledger.disbelieve(after)
+            ledger.forget_receptions(after)
 
     def wait_for_stamps(self, records: pl.DataFrame, seen: Look, limit: timedelta) -> None:
         """Raise NotYet when records of a topic are stamped too far in the future."""

@@ -11,6 +11,7 @@ from jobs.ingestion.repeats import entries
 from jobs.ingestion.replays import REJECTED, rejected, replayed_rows
 from jobs.journal.elements import FIELD, KIND, has_elements, is_event
 from jobs.journal.families import family
+from jobs.runtime.delta.scans import collected, scan_files
 from jobs.runtime.delta.table import DeltaWriter
 from jobs.runtime.kafka.records import PLACE
 from metering.contracts.unnest import COLUMN
@@ -113,21 +114,7 @@ class JournalIdentities:
         paths = [f"{self._writer.path.rstrip('/')}/{path}" for path in files["path"]]
         if not paths:
             return pl.DataFrame(schema={name: self._schema[name] for name in columns})
-        # Not by the table's own dataset: that takes milliseconds for a file, and a day has thousands.
-        rows = pl.scan_parquet(
-            paths,
-            # Files of older versions lack columns that later ones have.
-            schema=self._schema,
-            hive_partitioning=False,
-            glob=False,
-            extra_columns="ignore",
-            missing_columns="insert",
-        )
-        try:
-            return rows.filter(wanted).select(columns).collect()
-        except pl.exceptions.ComputeError as error:
-            # Polars reports an unavailable store so; the message decides that the driver waits.
-            raise OSError(str(error)) from error
+        return collected(scan_files(paths, self._schema).filter(wanted).select(columns))
 
     def _files(self) -> pl.DataFrame:
         """Path and statistics of every file with rows; a statistic that no file has is a column of nulls."""

@@ -115,9 +115,9 @@ class OffsetLedger:
         """F of what was taken."""
         return self._reception.frontier
 
-    def disbelieve(self, after: datetime) -> None:
+    def forget_receptions(self, after: datetime) -> None:
         """Let no partition have come further than this, or than F."""
-        self._reception.disbelieve(after)
+        self._reception.forget_receptions(after)
 
     def received(
         self, records: pl.DataFrame, restamps: Sequence[Restamp] = (), floor: datetime | None = None

@@ -15,9 +15,8 @@ import polars as pl
 
 from jobs.ingestion.strict_json import NUMBER
 from metering.contracts.keywords import ENVELOPE, ENVELOPE_OTHER
-from metering.contracts.model import Contract, Kind, Path
+from metering.contracts.model import NUMBERS, Contract, Path
 
-NUMBERS = (Kind.INTEGER, Kind.DECIMAL, Kind.DOUBLE)
 PLAIN = re.compile("[A-Za-z0-9_]+")
 """Of such a name no part can be anything but a name, also in a document that is broken."""
 

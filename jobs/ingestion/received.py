@@ -61,7 +61,7 @@ class Reception:
         """The latest `received_at` per partition that has one."""
         return self._latest
 
-    def disbelieve(self, after: datetime) -> None:
+    def forget_receptions(self, after: datetime) -> None:
         """Forget later receptions, which an earlier release took from any stamp.
 
         Records that arrive in such a partition were not received before F, which is all that F promises.

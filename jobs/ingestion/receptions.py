@@ -1,7 +1,7 @@
 """When a record of the past was first received, by its mark, if the configuration trusts marks of its source.
 
-The columns' form of `metering.clock.first_reception`. Marks of other sources are ignored: the record is treated as if
-it had none.
+Marks of other sources are ignored: the record is treated as if it had none. `first_reception` in
+tests/specifications/clock.py has the rule row by row.
 """
 
 from __future__ import annotations

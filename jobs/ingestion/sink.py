@@ -80,7 +80,7 @@ from jobs.runtime.kafka.quarantine.isolated_records import Isolated
 from jobs.runtime.kafka.quarantine.raw_scan import RawScan, average_record_bytes
 from jobs.runtime.kafka.records import PLACE
 from jobs.runtime.kafka.topic import Positions, describe_topic, list_partitions
-from jobs.runtime.kafka.topic_doubts import settings_of, tell_doubts
+from jobs.runtime.kafka.topic_risks import report_topic_risks, settings_of
 from jobs.runtime.new_rows import new_records
 from jobs.runtime.spark import driver_rows
 from jobs.streams import CatalogTopic
@@ -161,7 +161,7 @@ class JournalSink:
         self._erasures = Erasures(where.erasure_keys, CatalogTopic)
         publish_keys(owner, where.erasure_keys)
         self._writer.recall(ERASURES)
-        self._believe_clocks()
+        self._wait_for_clocks()
         self._rules = RulesHistory(self._writer, config.deciding)
         pending = read_removals(owner.connection)
         self._removed = removed_since(topics_listed(self._rules.history), config.topics, pending)
@@ -174,7 +174,7 @@ class JournalSink:
         self._bookkeeping = Bookkeeping(owner, self._writer, self._events.frontier(), conditions=Conditions.of(config))
         warn_of_left_out(config.contracts_in_force())
         settings = [settings_of(admin, topic) for topic in config.topics]
-        tell_doubts(settings, accept_seconds=config.accept_past_seconds, largest_bytes=config.max_record_bytes)
+        report_topic_risks(settings, accept_seconds=config.accept_past_seconds, largest_bytes=config.max_record_bytes)
         self._isolated = IsolatedByTopic(owner, self._ledgers, self._writer.table)
         self._record_bytes = self._batch_bytes_per_record = max(
             average_record_bytes(
@@ -192,11 +192,11 @@ class JournalSink:
         self._pace = AdaptiveHeartbeat(self._heartbeat, owner)
         self._heartbeat.start()
 
-    def _believe_clocks(self) -> None:
+    def _wait_for_clocks(self) -> None:
         """Go on from no time that is yet to come."""
         seen, limit = self._look(), self._config.max_clock_ahead
         wait_for_frontier(self._events.frontier(), seen.now, limit)
-        self._events.disbelieve(after=seen.now + limit)
+        self._events.forget_receptions(after=seen.now + limit)
 
     def _look(self) -> Look:
         seen = look(self._ownership.connection, self._events.topics)

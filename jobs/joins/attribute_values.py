@@ -25,7 +25,7 @@ def conventions_of(outcomes: pl.DataFrame, attributes: Iterable[PriceAttribute])
 def value_of(attribute: PriceAttribute, conventions: Sequence[str] = ()) -> pl.Expr:
     """Outcomes (`resolve`) with the columns of their accounts (`text_of`) → their value of the attribute, as text.
 
-    Null where they have none (`PriceAttribute.band_of`). `conventions`: those of these outcomes (`conventions_of`).
+    Null where they have none. `conventions`: those of these outcomes (`conventions_of`).
     """
     if attribute.is_of_account:
         return pl.col(text_of(attribute.name))

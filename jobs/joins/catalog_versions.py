@@ -1,8 +1,8 @@
-"""Every version of accounts and prices → the one that applies, for many rows at once, as in `metering.pricing`.
+"""Every version of accounts and prices → the one that applies, for many rows at once.
 
 A version applies from `effective_us` to outcomes decided after `lsn` and not after `superseded_lsn`: for a price, that
 is the lsn of the next version of the same key and `effective_from`. A deletion that ended a price holds the price as it
-was until then.
+was until then. tests/specifications/pricing.py has the rule row by row.
 """
 
 from __future__ import annotations

@@ -27,9 +27,8 @@ from jobs.joins.config import JoinsConfig
 from jobs.joins.decide import decide_rows
 from jobs.joins.decisions import with_decisions
 from jobs.joins.exchange import Exchange, part_of, plain_arrow
-from jobs.joins.memory import Memory, Schema
+from jobs.joins.memory import Schema
 from jobs.joins.recovery import as_carried, is_paired
-from jobs.joins.resolve import resolve
 from jobs.joins.spread_memory import Part, Place, written_part
 from jobs.joins.timeouts import Timeouts
 from jobs.joins.usage_rows import priced, usage_rows
@@ -238,11 +237,6 @@ def parts_for(rows: int, cores: int, part_rows: int) -> int:
     """Into how many parts keys are cut: a power of two, so that it seldom changes."""
     least = max(cores, -(-rows // part_rows))
     return 1 << (least - 1).bit_length()
-
-
-def no_outcomes(schema: Schema) -> pl.DataFrame:
-    """As `resolve` gives them."""
-    return resolve(Memory.empty(schema).rows, None)
 
 
 def parts_in(answers: Sequence[Answer]) -> tuple[Part, ...]:

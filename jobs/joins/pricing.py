@@ -1,7 +1,7 @@
 """Outcomes → priced usage rows: the contract and prices in force at `event_time`, as known when it was decided.
 
-`account_as_of` and `price_as_of` in `metering.pricing` are the same rules in Python. Polars finds the version, Arrow
-multiplies: Polars keeps 12 decimals of a product for any scale of its factors.
+`catalog_versions` finds the version that applies. Arrow multiplies, because Polars keeps 12 decimals of a product for
+any scale of its factors.
 """
 
 from __future__ import annotations

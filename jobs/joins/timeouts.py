@@ -64,7 +64,7 @@ class Timeouts:
         return [own.alias("timeout_us"), merit.alias("merit")]
 
     def of_pair(self) -> pl.Expr:
-        """`timeout_us` of a matched pair (request_lsn, completion_lsn, model), as `pairs.pair_timeout` has it."""
+        """`timeout_us` of a matched pair (request_lsn, completion_lsn, model): the two met within it."""
         request, completion = self._of_request("request_lsn"), self._of_completion("completion_lsn")
         is_first = pl.col("request_lsn") <= pl.col("completion_lsn")
         return pl.when(is_first).then(request).otherwise(pl.min_horizontal(request, completion)).alias("timeout_us")

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 import psycopg
 from psycopg import sql
 
 from jobs.runtime.errors import Refused
+from jobs.runtime.postgres.address import RESERVED, is_fit_for_schema
 
 TABLES = (
     "usage_windows",
@@ -22,8 +22,6 @@ TABLES = (
 )
 MARK = "weir replay"
 """The comment of a schema that a replay has made, so that no other is ever dropped."""
-NAME = re.compile(r"[a-z_][a-z0-9_]{0,62}")
-TAKEN = ("public", "catalog", "information_schema")
 
 _LIKE = "INCLUDING DEFAULTS INCLUDING CONSTRAINTS INCLUDING GENERATED INCLUDING IDENTITY"
 _KEYS = """
@@ -39,10 +37,10 @@ CREATE SEQUENCE settled_stragglers;
 
 def refuse_unfit_name(schema: str) -> None:
     """Raises ValueError for what is no name of a schema that could be made."""
-    if not NAME.fullmatch(schema) or schema in TAKEN or schema.startswith("pg_"):
+    if not is_fit_for_schema(schema):
         raise ValueError(
             f"{schema!r} cannot be the schema of a replay: use 1 to 63 lowercase letters, digits and _, and none of "
-            f"{', '.join(TAKEN)} or pg_…"
+            f"{', '.join(RESERVED)} or pg_…"
         )
 
 

@@ -49,7 +49,8 @@ class JobConfig(BaseModel):
     meters: Meters = Field(
         default_factory=lambda: dict(DEFAULT_METERS),
         description=f"What is counted and priced: 1 to {MAX_METERS} meters by name, the same for all applications. "
-        "Given as `meters` beside `jobs`.",
+        "Left out: the default, and in a new installation also parts of the tokens (cache_write_tokens, "
+        "reasoning_tokens, and those of audio and images). Given as `meters` beside `jobs`.",
     )
 
     dimensions: Dimensions = Field(

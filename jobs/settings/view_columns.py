@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from metering.contracts.model import Contract, Kind
+from metering.contracts.model import NUMBERS, Contract, Kind
 from metering.views import Aggregate, View
 from metering.vocabulary import Family
 
@@ -12,7 +12,6 @@ OF_OUTCOMES = ("account", "user_id", "model", "status", "outcome", "plan")
 """Texts that every outcome has, by any contract."""
 OF_REQUESTS = (Family.REQUEST, Family.COMPLETION, Family.BOTH)
 REPORTING = (Family.COMPLETION, Family.BOTH)
-NUMBERS = (Kind.INTEGER, Kind.DECIMAL, Kind.DOUBLE)
 TEXTS = (Kind.TEXT, Kind.BOOLEAN)
 OF_NUMBERS = (Aggregate.SUM, Aggregate.MIN, Aggregate.MAX, Aggregate.PERCENTILES)
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from jobs.settings.dimensions import ACCOUNT_COLUMNS
-from jobs.settings.view_columns import NUMBERS, OF_OUTCOMES, OF_REQUESTS, REPORTING, TEXTS
-from metering.contracts.model import Contract, Kind
+from jobs.settings.view_columns import OF_OUTCOMES, OF_REQUESTS, REPORTING, TEXTS
+from metering.contracts.model import NUMBERS, Contract, Kind
 from metering.price_attributes import ACCOUNT
 
 

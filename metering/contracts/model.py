@@ -26,6 +26,9 @@ class Kind(StrEnum):
     BOOLEAN = "boolean"
 
 
+NUMBERS = (Kind.INTEGER, Kind.DECIMAL, Kind.DOUBLE)
+
+
 @dataclass(frozen=True)
 class Field:
     """A value that Weir reads of an event. Null is the same as nothing."""

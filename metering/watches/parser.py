@@ -13,7 +13,7 @@ import difflib
 from collections.abc import Callable, Mapping
 from decimal import Decimal
 
-from metering.contracts.model import Kind
+from metering.contracts.model import NUMBERS, Kind
 from metering.limits import MAX_TAG_NAME_BYTES
 from metering.meters import QUANTITY_DECIMALS
 from metering.watches.expressions import ORDERED, And, ColumnTest, Expression, Not, Operator, Or, Value
@@ -23,7 +23,6 @@ TAGS = "account.tags."
 MAX_TESTS = 64
 MAX_DEPTH = 32
 MAX_INTEGER = 10**18
-NUMBERS = (Kind.INTEGER, Kind.DECIMAL, Kind.DOUBLE)
 _WRITTEN_OTHERWISE = {"==": Operator.EQ, "<>": Operator.NE}
 _COMPARED = {operator.value: operator for operator in (Operator.EQ, Operator.NE, *ORDERED)} | _WRITTEN_OTHERWISE
 _KEYWORDS = ("and", "or", "not", "in", "is", "null", "true", "false", "starts", "with")

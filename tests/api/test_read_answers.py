@@ -8,7 +8,7 @@ import psycopg
 import pytest
 
 from api.answers import JSON
-from api.explained import without_staff
+from api.explanations import without_staff
 from tests.api.serving import serving, start_ingestion
 from tests.api.test_asking import QUERY, fill, get, pages, reads
 from tests.database_rows import MINUTE, progress, window, write_windows

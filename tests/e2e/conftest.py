@@ -76,9 +76,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def running_on(data_dir: Path) -> Iterator[Stack]:
     """The stack of a data folder, which lives as long as the block and leaves no process."""
     _data_dirs.append(data_dir)
-    started = up(data_dir)
-    assert started.returncode == 0, started.stdout + started.stderr
     try:
+        started = up(data_dir)
+        assert started.returncode == 0, started.stdout + started.stderr
         yield running_stack(data_dir)
     finally:
         last = read_stack(data_dir)

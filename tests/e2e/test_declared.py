@@ -66,9 +66,9 @@ def start(data_dir: Path, meters: Mapping[str, Any], dimensions: list[str]) -> A
 @pytest.fixture(scope="module")
 def declared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     data_dir = tmp_path_factory.mktemp("declared") / "weir"
-    started = start(data_dir, METERS, ["api_key_id"])
-    assert started.returncode == 0, started.stdout + started.stderr
     try:
+        started = start(data_dir, METERS, ["api_key_id"])
+        assert started.returncode == 0, started.stdout + started.stderr
         yield running_stack(data_dir)
     finally:
         weir_at(data_dir, "down")

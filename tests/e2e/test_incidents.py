@@ -45,9 +45,9 @@ _FINAL = "SELECT min(final_until) FROM analytics_patterns WHERE is_declared"
 def watching(tmp_path: Path) -> Iterator[Stack]:
     data_dir, config = tmp_path / "weir", tmp_path / "weir.json"
     config.write_text(json.dumps(CONFIG))
-    started = weir_at(data_dir, "up", "--detach", "--config", str(config))
-    assert started.returncode == 0, started.stdout + started.stderr
     try:
+        started = weir_at(data_dir, "up", "--detach", "--config", str(config))
+        assert started.returncode == 0, started.stdout + started.stderr
         yield running_stack(data_dir)
     finally:
         stopped = weir_at(data_dir, "down")

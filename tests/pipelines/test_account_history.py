@@ -23,9 +23,10 @@ from catalog.deletion import delete_row
 from jobs.runtime.errors import Refused
 from jobs.runtime.postgres.schema import migrate, migrator
 from jobs.streams import CatalogTopic
-from metering.pricing import Version, account_as_of
+from metering.pricing import Version
 from tests.dashboard.reader import reader_url
 from tests.database_rows import write
+from tests.specifications.pricing import account_as_of
 
 START = datetime(2026, 3, 1, tzinfo=UTC)
 MICROSECOND = timedelta(microseconds=1)

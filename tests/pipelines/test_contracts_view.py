@@ -23,8 +23,9 @@ from hypothesis import strategies as st
 from psycopg.rows import dict_row
 
 from jobs.runtime.postgres.schema import migrate, migrator
-from metering.pricing import Version, account_as_of, price_as_of
+from metering.pricing import Version
 from tests.dashboard.reader import reader_url
+from tests.specifications.pricing import account_as_of, price_as_of
 
 START = datetime(2026, 3, 1, tzinfo=UTC)
 MICROSECOND = timedelta(microseconds=1)

@@ -31,7 +31,7 @@ def weir(world: World, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]
     monkeypatch.setenv("WEIR_TABLES", str(world.tables))
     monkeypatch.setenv("WEIR_ERASURE_KEYS", SECRET)
     week = TopicSettings("events", {"retention.ms": "604800000"}, 1, 1)
-    monkeypatch.setattr("jobs.runtime.kafka.topic_doubts.settings_of", lambda *_: week)
+    monkeypatch.setattr("jobs.runtime.kafka.topic_risks.settings_of", lambda *_: week)
     return lambda *options: CliRunner().invoke(app, ["forget", *ASKED, *options])
 
 
@@ -75,7 +75,7 @@ def test_a_topic_that_is_read_no_more_and_keeps_its_records_for_ever_is_refused_
             raise KafkaException(KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART))
         return TopicSettings(topic, {"retention.ms": "-1" if topic == "calls" else "604800000"}, 1, 1)
 
-    monkeypatch.setattr("jobs.runtime.kafka.topic_doubts.settings_of", settings_of)
+    monkeypatch.setattr("jobs.runtime.kafka.topic_risks.settings_of", settings_of)
     with psycopg.connect(world.database) as connection:
         for topic in ("calls", "deleted"):
             store_removal(connection.cursor(), topic, "moved", "me", unread=0, waiting=0)

@@ -25,6 +25,7 @@ from metering.price_tiers import PriceTerms
 from tests.database_rows import write
 from tests.pipelines.test_price_jumps import stored as prices_of
 from tests.rules.test_price_tiers import documents
+from tests.specifications.pricing import usual_unit_price
 
 PRICE = {"plan": "p", "model": "m*", "meter": "input_tokens", "currency": "EUR"}
 BEGINS = {"effective_from": "2026-01-01T00:00:00Z"}
@@ -103,7 +104,7 @@ def test_sql_takes_what_a_file_takes_and_compares_the_same_price(database: str, 
         found = connection.execute(
             "SELECT catalog.price_terms_problem(%(it)s), catalog.usual_unit_price(%(it)s)", {"it": Jsonb(document)}
         ).fetchone()
-    assert found == (None, PriceTerms.of(document).usual_unit_price)
+    assert found == (None, usual_unit_price(PriceTerms.of(document)))
 
 
 WRONG: list[Any] = [

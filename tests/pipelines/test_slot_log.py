@@ -27,8 +27,8 @@ def test_a_database_without_a_limit_is_reported_by_the_migration_and_by_status(
     assert default == slot_log.UNLIMITED, "what a server has that nobody set up"
 
     # The test's server has a limit; let it answer as one that nobody set up.
-    doubt_of = slot_log.doubt_of
-    monkeypatch.setattr(slot_log, "doubt_of", lambda _: doubt_of(default))
+    risk_of = slot_log.risk_of
+    monkeypatch.setattr(slot_log, "risk_of", lambda _: risk_of(default))
     migrate()
     said = capsys.readouterr().err
     assert "max_slot_wal_keep_size is -1" in said

@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 from jobs.joins.billing_days import BillingDays, offsets_of
 from jobs.streams import ACCOUNTS
 from metering.period_meters import Period
-from metering.pricing import Version, account_as_of
+from metering.pricing import Version
+from tests.specifications.pricing import account_as_of
 
 ZONES = [
     "UTC",

@@ -347,7 +347,10 @@ def test_steps_are_stored_as_numbers_and_a_share_is_of_the_limit() -> None:
         ({"currency": "EUR"}, "must have amount, not quantity: it is of EUR"),
         ({"currency": "EUR", "period": "P1D"}, "must have period P1M"),
         ({"meter": None}, "must be of a meter or of a currency"),
-        ({"amount": "1"}, "must have quantity, not amount: it is of input_tokens"),
+        (
+            {"amount": "1"},
+            "must have quantity, not amount: it is of input_tokens; a limit of money also has a currency",
+        ),
         ({"meter": None, "currency": "EUR", "period": "P1D"}, "must have period P1M"),
         ({"meter": None, "currency": "EUR"}, "must have amount, not quantity: it is of EUR"),
         ({"meter": None, "currency": "euro"}, "must be three capital letters"),

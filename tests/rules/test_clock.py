@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from metering.clock import Acceptance, AcceptWindow, read_device_clock, read_trusted_clock
+from tests.specifications.clock import Acceptance, AcceptWindow, read_device_clock, read_trusted_clock
 
 NOW = datetime(2026, 7, 1, 12, tzinfo=UTC)
 MICROSECOND = timedelta(microseconds=1)

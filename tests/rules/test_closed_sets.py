@@ -29,11 +29,10 @@ from jobs.journal import catalog_fields
 from jobs.journal.families import EARLIER
 from jobs.runtime.errors import ExitStatus
 from jobs.runtime.kafka.protocol import log_records
-from jobs.runtime.kafka.topic_settings import Doubt
+from jobs.runtime.kafka.topic_settings import TopicRisk
 from jobs.sessionization.fold import CHANGES
 from jobs.stack import Jobs
 from jobs.streams import Table
-from metering.clock import Acceptance
 from metering.contracts.keywords import NEEDED
 from metering.contracts.page import FAMILIES
 from metering.contracts.schema import contracts_of
@@ -69,6 +68,7 @@ from monitoring.alerts import ALERTS
 from tests.dashboard import seeding
 from tests.monitoring import healthy, test_alerts
 from tests.rules.test_traffic_truth import run
+from tests.specifications.clock import Acceptance
 from traffic import events as traffic_events
 from traffic.meters import METERS as TRAFFIC_METERS
 from traffic.truth import truth_of
@@ -143,7 +143,7 @@ COPIES: dict[str, tuple[Iterable[Any], Iterable[Any]]] = {
     "causes, who waits in the alerts' tests": (Cause, test_alerts.WAITS_FOR),
     "ends, exit statuses": ([*End, "stopped", "bad_configuration"], [status.name.lower() for status in ExitStatus]),
     "ends, of which a pod starts no driver again": (set(ExitStatus) - {ExitStatus.CRASHED}, restart.DECIDED),
-    "settings of a topic, monitoring/metrics": (Doubt, metrics.TOPIC_SETTINGS),
+    "settings of a topic, monitoring/metrics": (TopicRisk, metrics.TOPIC_SETTINGS),
 }
 
 

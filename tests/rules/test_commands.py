@@ -70,6 +70,23 @@ def test_a_wrong_choice_is_refused_in_words_of_the_command_line() -> None:
     assert "Invalid value for '--by': 'nothing' is not one of 'requests', 'tokens'," in refused.stderr
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("journal", "accept-loss", "events", "0"),
+        ("journal", "skip", "events", "0", "1"),
+        ("topics", "remove", "events"),
+        ("stragglers", "approve", "1"),
+        ("invoices", "void", "weir-1"),
+    ],
+    ids=" ".join,
+)
+def test_an_empty_reason_is_a_wrong_option(arguments: tuple[str, ...], tmp_path: Path) -> None:
+    refused = CliRunner().invoke(app, [*arguments, "--reason", " ", "--data-dir", str(tmp_path)])
+    assert refused.exit_code == 2
+    assert "say why" in " ".join(refused.stderr.split())
+
+
 def test_a_command_of_a_group_is_completed_and_found() -> None:
     assert list(ROOT.commands["keys"].commands) == ["create", "list", "rotate", "limit", "revoke"]
     assert ROOT.get_command(None, "no-such-command") is None

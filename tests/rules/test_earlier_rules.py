@@ -14,9 +14,9 @@ from jobs.ingestion.config_groups import Clocks
 from jobs.ingestion.earlier_rules import comparable_since, looked_for
 from jobs.ingestion.repeats import candidates, entries, repeats
 from jobs.runtime.effective_rules import History, Rules, extended
-from metering.clock import Acceptance
 from tests.corpus.contracts import GPU
 from tests.rules.test_identity_index import START, event, frame
+from tests.specifications.clock import Acceptance, accept_window
 
 DEVICES = Clocks(device=("gatew?y",))
 configs = st.builds(
@@ -32,7 +32,7 @@ def is_accepted(row: dict[str, Any], config: IngestionConfig) -> bool:
     """A device's clock is corrected, so any `time` is accepted."""
     if config.clocks == DEVICES:
         return True
-    return config.accept_window.acceptance(row["occurred_at"], row["received_at"]) is Acceptance.ACCEPTED
+    return accept_window(config).acceptance(row["occurred_at"], row["received_at"]) is Acceptance.ACCEPTED
 
 
 @given(st.lists(configs, min_size=1, max_size=3), configs, hours, st.floats(0, 34 * 24))

@@ -1,4 +1,4 @@
-"""Differential: the columns that decide an event's time on the driver, and the rules of metering/clock.py."""
+"""Differential: the columns that decide an event's time on the driver, and the specification row by row."""
 
 from __future__ import annotations
 
@@ -15,9 +15,16 @@ from jobs.ingestion.config_groups import Backfill
 from jobs.ingestion.event_times import validated_by_reception
 from jobs.ingestion.received import INSTANT
 from jobs.ingestion.receptions import mark_texts
-from metering.clock import Acceptance, AcceptWindow, first_reception, read_device_clock, read_trusted_clock
 from metering.instants import EPOCH, rfc3339
 from metering.vocabulary import Isolation, Reason
+from tests.specifications.clock import (
+    Acceptance,
+    AcceptWindow,
+    accept_window,
+    first_reception,
+    read_device_clock,
+    read_trusted_clock,
+)
 
 LISTED, OTHER = "history/eu-1", "gateway/eu-1"
 PAST = timedelta(days=900)
@@ -78,7 +85,7 @@ def test_differential_columns_and_rules_decide_each_event_alike(found: list[tupl
             if sent_at is None
             else read_device_clock(occurred_at, sent_at, first or at, CONFIG.clocks.tolerance)
         )
-        acceptance = CONFIG.accept_window.acceptance(reading.event_time, first or at)
+        acceptance = accept_window(CONFIG).acceptance(reading.event_time, first or at)
         expected = reason or (None if acceptance is Acceptance.ACCEPTED else acceptance.value)
         if counts and marked_at is None and reason is None:
             expected = Reason.INVALID_RECEPTION

@@ -31,7 +31,7 @@ from jobs.queries.usage_keys import Key
 from jobs.stack import BESIDE_JOBS, load_stack_config, validated
 from metering.contracts.schema import contracts_of
 from metering.contracts.shipped import shipped
-from tests.pages import ROOT, Block, blocks, blocks_of
+from tests.pages import HISTORY, PAGES, ROOT, Block, blocks, blocks_of, row_of
 from tests.rules.test_messages import WINDOW
 from webhooks.event_types import EventType
 
@@ -180,11 +180,43 @@ def test_the_validator_accepts_each_event_and_contract_of_the_guide(block: Block
 
 
 def test_each_event_that_a_command_sends_is_valid(tmp_path: Path) -> None:
-    echoed = [words[1] for block in blocks_of("sh") for words in commands(block.text) if words[0] == "echo"]
-    assert echoed
+    sent = [
+        (words[0], word)
+        for block in blocks_of("sh")
+        for words in commands(block.text)
+        for word in words
+        if word.startswith('{"specversion"')
+    ]
+    assert {program for program, _ in sent} == {"echo", "curl"}
     file = tmp_path / "events.jsonl"
-    file.write_text("\n".join(echoed))
+    file.write_text("\n".join(event for _, event in sent))
     assert_valid(file)
+
+
+def test_the_page_on_clusters_has_the_memory_that_the_chart_gives_to_each_application() -> None:
+    values = yaml.safe_load((ROOT / "charts/weir/values.yaml").read_text(encoding="utf-8"))
+    defaults, jobs = values["jobDefaults"], values["jobs"]
+
+    def mib(job: str, part: str, heap_mib: int) -> str:
+        overhead = jobs[job].get(part, {}).get("memoryOverhead", defaults[part]["memoryOverhead"])
+        return f"{heap_mib + int(overhead.removesuffix('m')):,}"
+
+    drivers = [mib(job, "driver", 512) for job in ("ingestion", "sessionization", "joins", "billing")]
+    assert f"{', '.join(drivers[:-1])} and {drivers[-1]} MiB" in row_of(
+        "get-started/cluster.md", "driver, everything in it"
+    )
+    executors = {job: mib(job, "executor", int(defaults["executor"]["memory"].removesuffix("m"))) for job in jobs}
+    assert executors.pop("sessionization") == executors.pop("analytics") == "1,024"
+    assert set(executors.values()) == {"1,280"}
+    *first, last = executors
+    assert f"1,024 MiB; 1,280 in {', '.join(first)} and {last}" in row_of("get-started/cluster.md", "executor")
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if page.parent != HISTORY], ids=lambda page: page.name)
+def test_no_line_within_a_paragraph_begins_a_list(page: Path) -> None:
+    text = re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+    paragraphs = [part.splitlines() for part in text.split("\n\n") if re.match(r"[A-Za-z`*(]", part)]
+    assert [line for lines in paragraphs for line in lines[1:] if re.match(r"1[.)] ", line)] == []
 
 
 OF_THE_CLIENT = [block for block in blocks_of("python") if "weir_client" in block.text]

@@ -119,6 +119,8 @@ def test_the_guide_builds_and_a_page_fetches_nothing_from_elsewhere(tmp_path: Pa
             for job in ("ingestion", "sessionization", "joins", "billing", "analytics")
         ),
         ("jobs/billing/sums.py", "is_straggler ="),
+        ("metering/joining.py", "def fold("),
+        ("jobs/joins/pricing.py", "def price("),
         ("docs/how-to/meters.md", "meters:"),
         ("docs/reference/alerts.md", "fires when"),
     ],

@@ -15,6 +15,7 @@ from pydantic import ValidationError
 from jobs.ingestion.config import IngestionConfig
 from jobs.ingestion.rules import RFC3339, glob_expression
 from metering.vocabulary import Reason
+from tests.specifications.clock import accept_window
 
 patterns = st.text("a*?.+(", min_size=1, max_size=8)
 sources = st.text("a.+(\nb", max_size=8)
@@ -53,8 +54,8 @@ def test_without_patterns_every_source_is_trusted() -> None:
 
 def test_the_defaults_are_those_of_the_design() -> None:
     config = IngestionConfig()
-    assert config.accept_window.past == timedelta(days=35)
-    assert config.accept_window.future == timedelta(minutes=5)
+    assert accept_window(config).past == timedelta(days=35)
+    assert accept_window(config).future == timedelta(minutes=5)
     assert config.clocks.tolerance == timedelta(seconds=2)
     assert (config.trigger_interval_seconds, config.heartbeat_interval_seconds) == (5, 5)
     assert config.min_trigger_interval_seconds == 1

@@ -16,7 +16,7 @@ from jobs.joins.config import JoinsConfig
 from jobs.settings.stored_meters import restored, stored
 from jobs.stack import load_stack_config
 from metering.limits import PLAIN_NAME
-from metering.meters import DEFAULT, MAX_METERS, REPORTED_COLUMNS, TOKENS, Meter, totals_of
+from metering.meters import DEFAULT, MAX_METERS, REPORTED_COLUMNS, Meter, totals_of
 from tests.pages import row_of
 
 ROOT = Path(__file__).parents[2]
@@ -77,7 +77,7 @@ def test_the_meters_of_the_first_release_are_the_default() -> None:
 
 
 def test_a_total_counts_no_unit_twice() -> None:
-    assert TOKENS == (Meter.INPUT_TOKENS, Meter.OUTPUT_TOKENS)
+    assert totals_of(DEFAULT)["token"] == (Meter.INPUT_TOKENS, Meter.OUTPUT_TOKENS)
     declared = config(
         gpu_seconds={"unit": "second", "sum": "gpu_seconds"},
         long_seconds={"unit": "second", "sum": "gpu_seconds", "within": "gpu_seconds"},

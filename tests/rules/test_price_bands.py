@@ -23,6 +23,7 @@ from jobs.runtime.errors import Refused
 from metering.contracts.includes import includes_of, text_of, wholes_of
 from metering.meters import LARGEST_QUANTITY
 from metering.price_attributes import PriceAttribute, restored
+from tests.specifications.pricing import band_of
 
 COLUMNS = ("input_tokens", "cached_tokens", "cache_write_tokens")
 CONTEXT: dict[str, Any] = {
@@ -66,7 +67,7 @@ def test_oracle_a_quantity_is_in_the_lowest_band_that_includes_it(
     found = frame.select(value_of(attribute)).to_series().to_list()
     assert found == [band(row) for row in rows]
     single = [row[attribute.of[0]] for row in rows if len(attribute.of) == 1]
-    assert [attribute.band_of(value) for value in single if value is None or value >= 0] == [
+    assert [band_of(attribute, value) for value in single if value is None or value >= 0] == [
         name for value, name in zip(single, found, strict=False) if value is None or value >= 0
     ]
 
@@ -97,7 +98,7 @@ def test_oracle_a_column_that_is_part_of_another_is_counted_once_by_the_conventi
         return sum((reported[name] for name in reported.keys() - of_others), Decimal(0)) if reported else None
 
     found = frame.select(value_of(once, conventions_of(frame, [once]))).to_series().to_list()
-    assert found == [attribute.band_of(quantity(row)) for row in rows]
+    assert found == [band_of(attribute, quantity(row)) for row in rows]
 
 
 def test_one_attribute_of_anthropics_columns_has_an_openai_request_of_150_000_tokens_below_200_000() -> None:

@@ -11,8 +11,9 @@ from hypothesis import given, settings
 
 from dashboard.queries.prices import with_states
 from jobs.streams import PRICES
-from metering.pricing import Version, price_as_of
+from metering.pricing import Version
 from tests.rules.test_pricing_rules import day, histories_of_prices, history
+from tests.specifications.pricing import price_as_of
 
 KEY = {"plan": "p", "model": "m", "meter": "requests", "currency": "USD"}
 

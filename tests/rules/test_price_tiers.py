@@ -16,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from metering.price_tiers import Kind, PriceTerms, TierLine
+from tests.specifications.pricing import usual_unit_price
 
 PRICES = st.one_of(st.just(Decimal(0)), st.decimals(0, Decimal(99999999), places=12), st.decimals(0, 1, places=3))
 BOUNDS = st.one_of(st.decimals(Decimal("0.000001"), 10**12, places=6), st.integers(1, 50).map(Decimal))
@@ -189,7 +190,7 @@ def test_the_price_of_the_next_unit_is_that_of_the_tier_which_it_reaches(
 def test_the_price_to_compare_with_has_at_most_12_decimals_and_is_never_above_the_dearest(
     document: dict[str, Any],
 ) -> None:
-    usual = PriceTerms.of(document).usual_unit_price
+    usual = usual_unit_price(PriceTerms.of(document))
     assert Decimal(-12) <= int(usual.as_tuple().exponent)
     if document["kind"] == "package":
         exact = Fraction(document["package_price"]) / Fraction(document["package_size"])

@@ -22,8 +22,9 @@ from jobs.joins.resolve import resolve
 from jobs.joins.usage_rows import usage_rows
 from jobs.streams import ACCOUNTS, PRICES, USAGE
 from metering.meters import Meter
-from metering.pricing import Version, account_as_of, price_as_of
+from metering.pricing import Version
 from tests.metered import flat
+from tests.specifications.pricing import account_as_of, price_as_of
 
 ROOT = Path(__file__).parents[2]
 START = datetime(2026, 1, 1, tzinfo=UTC)

@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from jobs.joins.catalog_versions import Versions, account_versions, price_versions
 from jobs.streams import ACCOUNTS, PRICES
 from metering.instants import EPOCH
-from metering.pricing import Version, account_as_of, price_as_of
+from metering.pricing import Version
+from tests.specifications.pricing import account_as_of, price_as_of
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 

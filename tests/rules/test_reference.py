@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
+from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
 import pytest
 import typer
+import yaml
 
 from cli.main import app
 from deployment.topic_list import TOPICS
@@ -15,13 +18,15 @@ from jobs.runtime.environment import Environment
 from jobs.runtime.kafka.access import KafkaAccess
 from jobs.stack import Jobs
 from jobs.streams import HEARTBEATS_TOPIC, CatalogTopic
-from metering.vocabulary import Published
+from metering.vocabulary import Disposition, Family, Outcome, Published, Status, UsageCause, UsageSource
 from reference.configuration import NESTED
 from reference.markdown import cell, code, table
 from reference.render import rendered
 from reference.schema_types import duration, type_of, unit_of
+from reference.tables import DELTA
 
 ROOT: Any = typer.main.get_command(app)
+ROOT_FOLDER = Path(__file__).parents[2]
 PAGES = {path.name: text for path, text in rendered().items()}
 
 
@@ -63,6 +68,30 @@ def test_each_setting_has_a_meaning_and_each_that_has_settings_itself_a_table() 
 def test_each_variable_has_a_meaning() -> None:
     fields = {**KafkaAccess.model_fields, **Environment.model_fields}
     assert [name for name, field in fields.items() if name != "kafka" and not field.description] == []
+
+
+@pytest.mark.parametrize("package", ["api", "webhooks"])
+def test_each_variable_that_a_server_reads_is_on_the_page_of_configuration(package: str) -> None:
+    texts = [path.read_text(encoding="utf-8") for path in (ROOT_FOLDER / package).rglob("*.py")]
+    read = {name for text in texts for name in re.findall(r'"(WEIR_[A-Z_]+)"', text)}
+    assert len(read) > 4
+    assert {name for name in read if f"| `{name}` |" not in PAGES["configuration.md"]} == set()
+
+
+@pytest.mark.parametrize(
+    ("name", "column", "values"),
+    [
+        ("journal", "disposition", Disposition),
+        ("journal", "family", Family),
+        ("journal", "status", Status),
+        ("journal", "usage_source", UsageSource),
+        ("usage", "outcome", Outcome),
+        ("usage", "cause", UsageCause),
+    ],
+)
+def test_a_column_of_a_closed_set_is_described_by_all_its_values(name: str, column: str, values: type[StrEnum]) -> None:
+    meaning = yaml.safe_load(DELTA.read_text(encoding="utf-8"))[name]["columns"][column]
+    assert {value for value in values if value not in re.findall(r"\w+", meaning)} == set()
 
 
 def test_each_topic_is_made() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from jobs.runtime.kafka.topic_settings import Doubt, TopicSettings, doubts, refusals
+from jobs.runtime.kafka.topic_settings import TopicRisk, TopicSettings, refusals, risks
 from jobs.streams import EVENTS_TOPIC, CatalogTopic
 from metering.vocabulary import Published
 
@@ -21,10 +21,10 @@ GOOD = {
 }
 
 
-def found(replicas: int = 3, brokers: int = 3, **changed: str) -> list[Doubt]:
+def found(replicas: int = 3, brokers: int = 3, **changed: str) -> list[TopicRisk]:
     values = {**GOOD, **{name.replace("_", "."): value for name, value in changed.items()}}
     topic = TopicSettings(EVENTS_TOPIC, values, replicas, brokers)
-    return [doubt for doubt, _ in doubts(topic, accept_seconds=35 * 86_400, largest_bytes=1 << 20)]
+    return [risk for risk, _ in risks(topic, accept_seconds=35 * 86_400, largest_bytes=1 << 20)]
 
 
 def test_good_settings_are_neither_refused_nor_doubted() -> None:
@@ -68,15 +68,15 @@ def test_published_topics_with_retention_are_refused_with_either_timestamp(
     ("changed", "expected"),
     [
         ({"max_message_bytes": str(1 << 20)}, []),
-        ({"max_message_bytes": str((1 << 20) + 1)}, [Doubt.MAX_MESSAGE_BYTES]),
+        ({"max_message_bytes": str((1 << 20) + 1)}, [TopicRisk.MAX_MESSAGE_BYTES]),
         ({"retention_ms": str(35 * DAY_MS)}, []),
-        ({"retention_ms": str(35 * DAY_MS - 1)}, [Doubt.RETENTION]),
+        ({"retention_ms": str(35 * DAY_MS - 1)}, [TopicRisk.RETENTION]),
         ({"retention_ms": "-1"}, []),
-        ({"retention_bytes": "1000000"}, [Doubt.RETENTION]),
-        ({"replicas": 1}, [Doubt.REPLICATION]),
+        ({"retention_bytes": "1000000"}, [TopicRisk.RETENTION]),
+        ({"replicas": 1}, [TopicRisk.REPLICATION]),
         ({"replicas": 1, "brokers": 1, "min_insync_replicas": "1"}, []),
-        ({"min_insync_replicas": "1"}, [Doubt.MIN_INSYNC]),
+        ({"min_insync_replicas": "1"}, [TopicRisk.MIN_INSYNC]),
     ],
 )
-def test_a_setting_that_puts_events_at_risk_is_reported(changed: dict[str, Any], expected: list[Doubt]) -> None:
+def test_a_setting_that_puts_events_at_risk_is_reported(changed: dict[str, Any], expected: list[TopicRisk]) -> None:
     assert found(**changed) == expected

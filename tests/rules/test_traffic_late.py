@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
-from metering.pricing import Version, account_as_of, price_as_of
+from metering.pricing import Version
 from tests.rules.test_traffic_truth import POLICY, START_MS, large
+from tests.specifications.pricing import account_as_of, price_as_of
 from traffic.catalog import Catalog
 from traffic.generate import catalog_of
 from traffic.instants import instant_of, milliseconds

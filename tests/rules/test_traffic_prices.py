@@ -12,8 +12,9 @@ import pytest
 
 from catalog.file import CatalogFile
 from metering.price_models import PricedModels
-from metering.pricing import Version, price_as_of
+from metering.pricing import Version
 from tests.rules.test_traffic_truth import POLICY, START_MS, large
+from tests.specifications.pricing import price_as_of
 from traffic.attributes import CONTEXT, LONG, MAX_SHORT_TOKENS, OPERATION, PRICE_ATTRIBUTES, SHORT, attributes_of
 from traffic.bills import live_bill
 from traffic.catalog import Catalog

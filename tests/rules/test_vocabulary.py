@@ -1,6 +1,6 @@
 """The retired words are gone from the product's code: each meant nothing to somebody who did not write it.
 
-The glossary (docs/explanation/glossary.md) lists old and new names for whoever reads an earlier commit.
+docs/explanation/earlier-names.md lists old and new names for whoever reads an earlier commit.
 """
 
 from __future__ import annotations
@@ -153,8 +153,8 @@ GENERATOR = "traffic"
 """The generator has names of its own, which is no reason to change its files: it shares none with the product."""
 LINK = re.compile(r"\(\S+\.md\)")
 """A link to a page, whose file may have an older name."""
-HISTORY = ("docs/explanation/glossary.md", MIGRATIONS, "bench/results/", "tests/rules/test_vocabulary.py")
-"""Texts that name what earlier releases had: the glossary, migrations, measurements."""
+HISTORY = ("docs/explanation/earlier-names.md", MIGRATIONS, "bench/results/", "tests/rules/test_vocabulary.py")
+"""Texts that name what earlier releases had: the page of earlier names, migrations, measurements."""
 
 PRONOUNS = frozenset({"one", "ones", "many", "those", "each", "said", "told", "asked"})
 """What a variable is not called: it has the name of what it holds (`entry`, `count`, `price`)."""
@@ -202,7 +202,7 @@ def test_no_identifier_is_a_retired_word() -> None:
         for line, name in _names(path)
         if (name in NAMES or _is_limit(path, name)) and name not in STORED
     ]
-    assert found == [], "the glossary has the word to use"
+    assert found == [], "the page of earlier names has the word to use"
 
 
 def _is_limit(path: Path, name: str) -> bool:
@@ -217,7 +217,7 @@ def test_no_identifier_is_a_riddle() -> None:
         for line, name in _names(path)
         if RIDDLES.search(name) and name not in STORED
     ]
-    assert found == [], "the glossary has the word to use"
+    assert found == [], "the page of earlier names has the word to use"
 
 
 @pytest.mark.parametrize("name", ["is_told", "has_said", "_supposed", "BEGIN_ANEW", "told", "unsaid"])
@@ -240,7 +240,9 @@ def test_no_public_name_is_a_riddle() -> None:
         *(name.replace("-", "_") for entry in ENTRIES for name in entry.name.split()),
         *re.findall(r'"(\w+)": ?\{', openapi),
     }
-    assert {name for name in public if PUBLIC_RIDDLES.search(name)} == set(), "the glossary has the word to use"
+    assert {name for name in public if PUBLIC_RIDDLES.search(name)} == set(), (
+        "the page of earlier names has the word to use"
+    )
 
 
 def _texts() -> Iterator[Path]:
@@ -328,7 +330,7 @@ def test_a_limit_of_the_usual_kind_is_not(name: str) -> None:
     assert LIMITS.fullmatch(name) is None
 
 
-def test_the_glossary_has_each_retired_name() -> None:
-    glossary = (ROOT / "docs/explanation/glossary.md").read_text()
-    listed = set(re.findall(r"`(\w+)`", glossary))
+def test_each_retired_name_is_on_the_page_of_earlier_names() -> None:
+    page = (ROOT / "docs/explanation/earlier-names.md").read_text()
+    listed = set(re.findall(r"`(\w+)`", page))
     assert MODULES.keys() | NAMES.keys() <= listed

@@ -16,7 +16,7 @@ from jobs.runtime.delta.table import microseconds_of
 from jobs.runtime.effective_rules import read_history, rules_at
 from metering.joining import FINAL, Decision, step
 from metering.joining import Row as TimedRow
-from metering.pricing import BILLED_AS_PART, account_as_of
+from metering.pricing import BILLED_AS_PART
 from metering.vocabulary import BILLABLE, Disposition, Family, Outcome, UsageCause
 from tests.simulation.audits import Examined, audit, proof
 from tests.simulation.declared import OTHER, OTHER_TYPE
@@ -39,6 +39,7 @@ from tests.simulation.oracle_of_reports import Reported, billed, requests
 from tests.simulation.oracle_of_reversals import Credits, Request, Reversal, credits_of
 from tests.simulation.oracle_of_sets import BILLED
 from tests.simulation.world import World
+from tests.specifications.pricing import account_as_of
 
 CONTRACTED = "contracted"
 CONVENTION = '{"input_tokens": ["cached_tokens"], "output_tokens": ["reasoning_tokens"]}'

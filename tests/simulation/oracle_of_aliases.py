@@ -7,7 +7,8 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
-from metering.pricing import Version, price_as_of
+from metering.pricing import Version
+from tests.specifications.pricing import price_as_of
 
 Prices = Mapping[tuple[Any, Any, Any, Any], Sequence[Version[Any]]]
 """Versions by plan, model, meter and currency; an alias is one at the end of its name."""

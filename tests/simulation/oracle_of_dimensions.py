@@ -10,9 +10,10 @@ from typing import Any
 from jobs.journal.catalog_changes import parse_change
 from jobs.runtime.effective_rules import parse_history
 from jobs.streams import CatalogTopic
-from metering.pricing import Version, account_as_of
+from metering.pricing import Version
 from metering.vocabulary import UsageCause
 from tests.simulation.made import Found, Row
+from tests.specifications.pricing import account_as_of
 
 Said = dict[str, str]
 

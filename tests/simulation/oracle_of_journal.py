@@ -11,7 +11,6 @@ from typing import Any
 from jobs.ingestion.config import IngestionConfig
 from jobs.runtime.effective_rules import read_history, rules_at
 from jobs.streams import CatalogTopic
-from metering.clock import Acceptance, AcceptWindow
 from metering.contracts.reversals import METER, QUANTITY, REASON
 from metering.instants import EPOCH
 from metering.vocabulary import Disposition, Reason
@@ -19,6 +18,7 @@ from tests.simulation.declared import BACKFILL, HISTORY
 from tests.simulation.made import Found, Row
 from tests.simulation.rules import FIELDS, classified, types_of
 from tests.simulation.world import World
+from tests.specifications.clock import Acceptance, AcceptWindow
 
 CATALOG = frozenset(map(str, CatalogTopic))
 DEFAULT = IngestionConfig()

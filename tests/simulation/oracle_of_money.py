@@ -16,7 +16,7 @@ from jobs.runtime.effective_rules import effective_at, parse_history, rules_at
 from jobs.streams import CatalogTopic
 from metering.joining import FINAL, Decision, Side, step
 from metering.joining import Row as TimedRow
-from metering.pricing import BILLED_AS_PART, BILLED_IN_WHOLE, Version, account_as_of
+from metering.pricing import BILLED_AS_PART, BILLED_IN_WHOLE, Version
 from metering.ranking import merit
 from metering.vocabulary import BILLABLE, Disposition, Family, Outcome, Status, UsageCause
 from metering.windows import tumbling
@@ -26,6 +26,7 @@ from tests.simulation.oracle_of_aliases import price_in_force
 from tests.simulation.oracle_of_sets import BILLED, members_of, stored_members
 from tests.simulation.oracle_of_waiting import settled_in, straggler_decision
 from tests.specifications.lateness import Arrival, arrival
+from tests.specifications.pricing import account_as_of
 
 SIDES = {Family.REQUEST: Side.REQUEST, Family.COMPLETION: Side.COMPLETION, Family.BOTH: Side.BOTH}
 FOR_EVER_US = 10**16

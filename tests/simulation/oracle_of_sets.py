@@ -9,10 +9,11 @@ from datetime import UTC, datetime, time
 from decimal import Decimal
 from typing import Any
 
-from metering.pricing import Version, account_as_of
+from metering.pricing import Version
 from metering.vocabulary import Outcome
 from tests.simulation.made import Found, Row
 from tests.simulation.oracle_of_aliases import price_in_force
+from tests.specifications.pricing import account_as_of
 
 BILLED = (Outcome.MATCHED, Outcome.ABANDONED)
 Member = tuple[str, str, str, str | None, int | None, Decimal | None]

@@ -15,7 +15,6 @@ from jobs.analytics.watches.terms import Term
 from metering.watches.expressions import And, ColumnTest, Expression, Not, Operator, Or, Value, column_tests
 
 HAS_PARAMETER = frozenset(Operator) - {Operator.IN, Operator.IS_NULL}
-_NUMBER = "*number"
 
 
 class Rests:

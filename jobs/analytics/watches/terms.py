@@ -13,7 +13,6 @@ from metering.contracts.model import Kind
 from metering.watches.expressions import ORDERED, And, ColumnTest, Expression, Not, Operator, Or, conjuncts
 
 HASHED = (Kind.TEXT, Kind.INTEGER, Kind.BOOLEAN)
-NUMBERS = (Kind.INTEGER, Kind.DECIMAL, Kind.DOUBLE)
 MAX_TERMS = 16
 _OPPOSITE = {
     Operator.EQ: Operator.NE,

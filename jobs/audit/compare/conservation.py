@@ -113,8 +113,4 @@ def topics_read(admin: AdminClient, rows: Iterable[RowKey]) -> list[Topic]:
     if not wanted:
         return []
     answers = admin.describe_topics(TopicCollection(wanted), request_timeout=_KAFKA_TIMEOUT_SECONDS)
-    described = {name: answer.result() for name, answer in answers.items()}
-    return [
-        Topic(name, str(topic.topic_id), tuple(sorted(partition.id for partition in topic.partitions)))
-        for name, topic in described.items()
-    ]
+    return [Topic.of(name, answer.result()) for name, answer in answers.items()]

@@ -17,8 +17,7 @@ from deltalake import DeltaTable
 
 from jobs.audit.recompute.expected import IS_CONTRACTED, IS_SENT_AGAIN, Pinned
 from jobs.ingestion.conformance import REQUEST_ID
-from jobs.ingestion.conventions import Convention
-from jobs.ingestion.conventions import stored_conventions as conventions_kept
+from jobs.ingestion.conventions import Convention, stored_conventions
 from jobs.ingestion.stored_contracts import stored_contracts
 from jobs.ingestion.validator import LOG_APPEND_TIME, EventValidator
 from jobs.journal.elements import is_event
@@ -168,7 +167,7 @@ def later_contracts(journal: DeltaTable, pinned: Pinned) -> LaterContracts:
         Later(
             effective.first,
             {name: contract for name, contract in contracts.items() if name in late and contract is not None},
-            conventions_kept(effective.rules),
+            stored_conventions(effective.rules),
         )
         for effective, contracts in changed
     ]

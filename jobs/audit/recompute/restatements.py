@@ -137,7 +137,7 @@ def _has_quantities(pinned: Pinned) -> pl.Expr:
 
 
 def with_groups(both: pl.DataFrame, members: pl.DataFrame) -> pl.DataFrame:
-    """`corrections._with_pairs` with the `group` of each outcome of a key that is ranked, null of any other.
+    """Outcomes (`causes.with_pairs`) with the `group` of each outcome of a key that is ranked, null of any other.
 
     `is_replaced`: another row replaces what its request billed. `is_put_again`: it bills already, came after
     its window had ended, and another report of its request that was billed goes. Billing may have dropped it, or let it

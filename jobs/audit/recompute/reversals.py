@@ -26,7 +26,6 @@ REVERSAL: dict[str, pl.DataType] = {METER: pl.String(), QUANTITY: REPORTED}
 _GROUPS: Schema = {**dict.fromkeys(KEY, pl.String), "group": pl.UInt32}
 _MEMBERS: Schema = {**_GROUPS, "lsn": pl.Int64}
 _CREDITS: Schema = {**_GROUPS, "meter": pl.String, "credit": CREDIT}
-Key = tuple[str, str]
 
 
 def is_examined() -> pl.Expr:

@@ -16,8 +16,6 @@ from jobs.streams import Table
 
 FILE_BYTES = 128 << 20
 """About what a reader takes in one go."""
-MAX_KEPT_DAYS = 7
-"""So long a log says when a file was replaced; of what it has forgotten the store says only when it was written."""
 UNCOMMITTED = timedelta(days=1)
 """So long at least stays a file that no log names: a batch that runs may still commit or read it."""
 
@@ -36,11 +34,13 @@ def compact(tables: str, table: Table, *, before: date, keep: timedelta) -> Comp
     """Merge the files of each log date before `before`; delete what was replaced more than `keep` ago.
 
     Changes no row and no transaction, so a job may write meanwhile, and its streams pass over the commit
-    (`skipChangeCommits`). A reader that lags by more than `keep`, at most MAX_KEPT_DAYS, would miss its files.
-    A file that no log names goes, too, `keep` after it was written, but not within a day: a running batch may still
-    commit or read it (`new_files`). So would one whose commit was rolled back: `refuse_tables_not_read` comes before
-    this. None when there is no such table, or when it has no log dates and is too
-    small to need it: then only its log is cleaned. Raises Refused for a table that a newer version writes.
+    (`skipChangeCommits`). A reader that lags by more than `keep` would miss its files. (At most a week: so long a log
+    says when a file was replaced; of older ones the store says only when they were written.) A file that no log names
+    goes, too, `keep` after it was written, but not within a day: a running batch may still commit or read it
+    (`new_files`). So would one whose commit was rolled back: `refuse_tables_not_read` comes before this.
+
+    None when there is no such table, or when it has no log dates and is too small to need it: then only its log is
+    cleaned. Raises Refused for a table that a newer version writes.
     """
     found = open_to_change(tables, table)
     if found is None:

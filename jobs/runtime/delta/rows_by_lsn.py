@@ -9,6 +9,8 @@ import polars as pl
 import pyarrow as pa
 from deltalake import DeltaTable
 
+from jobs.runtime.delta.scans import collected, scan_files
+
 
 def rows_at(table: DeltaTable, lsn: int, columns: Sequence[str]) -> Iterator[tuple[pl.DataFrame, date | None]]:
     """The rows with this lsn, file by file with its log date; none where there is no such row. Raises OSError."""
@@ -78,15 +80,5 @@ def _read(
 ) -> pl.DataFrame:
     """`kinds`: of the columns, where the file may lack some of them, which are null then."""
     place = f"{table.table_uri.rstrip('/')}/{path}"
-    file = (
-        pl.scan_parquet(place, hive_partitioning=False, glob=False)
-        if kinds is None
-        else pl.scan_parquet(
-            place, schema=kinds, missing_columns="insert", extra_columns="ignore", hive_partitioning=False, glob=False
-        )
-    )
-    try:
-        return file.filter(condition).select(columns).collect()
-    except pl.exceptions.ComputeError as error:
-        # Polars reports an unavailable store so; the message decides that the driver waits.
-        raise OSError(str(error)) from error
+    file = pl.scan_parquet(place, hive_partitioning=False, glob=False) if kinds is None else scan_files([place], kinds)
+    return collected(file.filter(condition).select(columns))

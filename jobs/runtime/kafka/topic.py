@@ -16,7 +16,13 @@ from confluent_kafka import (
     TopicCollection,
     TopicPartition,
 )
-from confluent_kafka.admin import AdminClient, ConfigResource, OffsetSpec, ResourceType  # type: ignore[attr-defined]
+from confluent_kafka.admin import (  # type: ignore[attr-defined]
+    AdminClient,
+    ConfigResource,
+    OffsetSpec,
+    ResourceType,
+    TopicDescription,
+)
 
 from jobs.runtime.errors import NotYet, Refused
 from jobs.runtime.kafka.access import KafkaSettings
@@ -50,6 +56,11 @@ class Topic:
     name: str
     topic_id: str
     partitions: tuple[int, ...]
+
+    @classmethod
+    def of(cls, name: str, described: TopicDescription) -> Topic:
+        """As the broker has described it."""
+        return cls(name, str(described.topic_id), tuple(sorted(partition.id for partition in described.partitions)))
 
     def position(self, partition: int) -> str:
         """The transaction that holds the next offset to read."""
@@ -92,7 +103,7 @@ def describe_topic(
         raise Refused(f"topic {name} cannot be read: {error.args[0].str()}; correct that, then start again") from error
     denials.interrupted(name)
     _refuse_settings(name, settings)
-    return Topic(name, str(described.topic_id), tuple(sorted(p.id for p in described.partitions)))
+    return Topic.of(name, described)
 
 
 def describe_read_topic(admin: AdminClient, name: str) -> Topic:
@@ -129,7 +140,7 @@ def list_partitions(admin: AdminClient, names: Sequence[str]) -> list[Topic]:
             topic = described[name].result()
         except KafkaException as error:
             raise denied(name, error) if is_denial(error.args[0]) else error from error
-        topics.append(Topic(name, str(topic.topic_id), tuple(sorted(p.id for p in topic.partitions))))
+        topics.append(Topic.of(name, topic))
     return topics
 
 

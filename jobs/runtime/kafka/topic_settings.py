@@ -12,7 +12,7 @@ from metering.vocabulary import ORDERED_EVENTS, Published
 FOREVER = -1
 
 
-class Doubt(StrEnum):
+class TopicRisk(StrEnum):
     """A setting with which records may be lost or not taken; also a metric's label."""
 
     MAX_MESSAGE_BYTES = "max.message.bytes"
@@ -72,7 +72,7 @@ def _of_published(name: str, policy: str) -> Iterator[str]:
         )
 
 
-def doubts(topic: TopicSettings, *, accept_seconds: float, largest_bytes: int) -> Iterator[tuple[Doubt, str]]:
+def risks(topic: TopicSettings, *, accept_seconds: float, largest_bytes: int) -> Iterator[tuple[TopicRisk, str]]:
     """What is risky about the topic of events: each with what it leads to, and what to do.
 
     `accept_seconds`: how old an event may be and count; `largest_bytes`: of the largest record that is validated.
@@ -80,20 +80,23 @@ def doubts(topic: TopicSettings, *, accept_seconds: float, largest_bytes: int) -
     name, needed_ms = topic.name, round(accept_seconds * 1_000)
     if (topic.number("max.message.bytes") or 0) > largest_bytes:
         remedy = alter(name, f"max.message.bytes={largest_bytes}")
-        yield Doubt.MAX_MESSAGE_BYTES, f"Kafka takes records that ingestion rejects as too large; run: {remedy}"
+        yield TopicRisk.MAX_MESSAGE_BYTES, f"Kafka takes records that ingestion rejects as too large; run: {remedy}"
     retention_ms, retention_bytes = topic.number("retention.ms"), topic.number("retention.bytes")
     if retention_ms is not None and FOREVER != retention_ms < needed_ms:
         remedy = alter(name, f"retention.ms={needed_ms}")
-        yield Doubt.RETENTION, f"Kafka deletes events that are still needed, read or not (retention.ms); run: {remedy}"
+        yield (
+            TopicRisk.RETENTION,
+            f"Kafka deletes events that are still needed, read or not (retention.ms); run: {remedy}",
+        )
     if retention_bytes is not None and retention_bytes != FOREVER:
         remedy = alter(name, "retention.bytes=-1")
-        yield Doubt.RETENTION, f"Kafka deletes unread events when many arrive (retention.bytes); run: {remedy}"
+        yield TopicRisk.RETENTION, f"Kafka deletes unread events when many arrive (retention.bytes); run: {remedy}"
     if topic.brokers > 1 and topic.replicas == 1:
         remedy = "add replicas with kafka-reassign-partitions.sh"
-        yield Doubt.REPLICATION, f"each partition is on one broker only, and lost with it; {remedy}"
+        yield TopicRisk.REPLICATION, f"each partition is on one broker only, and lost with it; {remedy}"
     elif topic.brokers > 1 and topic.number("min.insync.replicas") == 1:
         remedy = alter(name, "min.insync.replicas=2")
-        yield Doubt.MIN_INSYNC, f"events that only one broker has acknowledged are lost with it; run: {remedy}"
+        yield TopicRisk.MIN_INSYNC, f"events that only one broker has acknowledged are lost with it; run: {remedy}"
 
 
 def alter(topic: str, setting: str) -> str:

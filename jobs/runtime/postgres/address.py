@@ -54,14 +54,15 @@ def options_of(url: str) -> str:
 
 def refuse_unfit_schema(schema: str) -> None:
     """Raises ValueError for what is no name of a schema that could be Weir's own."""
-    if not _fits(schema):
+    if not is_fit_for_schema(schema):
         raise ValueError(
             f"is {schema!r}, which is no name for a schema of Weir's own: small letters, digits and _, at most 63, and "
             f"none of {', '.join(RESERVED)} or pg_…"
         )
 
 
-def _fits(schema: str) -> bool:
+def is_fit_for_schema(schema: str) -> bool:
+    """Whether a schema of this name can be made: small letters, digits and _, at most 63, and none of Postgres' own."""
     return NAME.fullmatch(schema) is not None and schema not in RESERVED and not schema.startswith("pg_")
 
 
@@ -69,7 +70,7 @@ def _first(options: str) -> str | None:
     """The schema that a search_path begins with; None where that cannot be Weir's, as in `"$user", public`."""
     paths = _SEARCH_PATH.findall(options)
     first = paths[-1].partition(",")[0].strip('"') if paths else ""
-    return first if _fits(first) else None
+    return first if is_fit_for_schema(first) else None
 
 
 def _with_options(url: str, options: str) -> str:

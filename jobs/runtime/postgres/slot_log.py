@@ -9,14 +9,14 @@ from jobs.runtime.postgres.session import CONNECT_TIMEOUT_SECONDS
 UNLIMITED = "-1"
 
 
-def slot_log_doubt(postgres_url: str) -> str | None:
+def slot_log_risk(postgres_url: str) -> str | None:
     """A sentence where the server has no limit, None where it has one. Raises psycopg.Error when it does not answer."""
     with psycopg.connect(postgres_url, connect_timeout=CONNECT_TIMEOUT_SECONDS, autocommit=True) as database:
         limit = database.execute("SHOW max_slot_wal_keep_size").fetchone()
-    return doubt_of(limit[0]) if limit else None
+    return risk_of(limit[0]) if limit else None
 
 
-def doubt_of(limit: str) -> str | None:
+def risk_of(limit: str) -> str | None:
     """The same, of the setting's value."""
     if limit != UNLIMITED:
         return None

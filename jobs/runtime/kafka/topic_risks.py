@@ -9,7 +9,7 @@ from confluent_kafka import TopicCollection
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType  # type: ignore[attr-defined]
 
 from jobs.runtime.kafka.topic import TIMEOUT_SECONDS
-from jobs.runtime.kafka.topic_settings import Doubt, TopicSettings, doubts
+from jobs.runtime.kafka.topic_settings import TopicRisk, TopicSettings, risks
 from monitoring import metrics
 
 log = structlog.get_logger()
@@ -26,11 +26,11 @@ def settings_of(admin: AdminClient, topic: str) -> TopicSettings:
     return TopicSettings(topic, values, min(len(partition.replicas) for partition in partitions), brokers)
 
 
-def tell_doubts(topics: Iterable[TopicSettings], *, accept_seconds: float, largest_bytes: int) -> None:
-    """Log and show what `doubts` finds of any of these topics."""
+def report_topic_risks(topics: Iterable[TopicSettings], *, accept_seconds: float, largest_bytes: int) -> None:
+    """Log and show what `risks` finds of any of these topics."""
     for settings in topics:
-        found = dict(doubts(settings, accept_seconds=accept_seconds, largest_bytes=largest_bytes))
-        for doubt, sentence in found.items():
-            log.warning("the topic is at risk", topic=settings.name, setting=doubt.value, because=sentence)
-        for doubt in Doubt:
-            metrics.TOPIC_AT_RISK.set(float(doubt in found), topic=settings.name, setting=doubt.value)
+        found = dict(risks(settings, accept_seconds=accept_seconds, largest_bytes=largest_bytes))
+        for risk, sentence in found.items():
+            log.warning("the topic is at risk", topic=settings.name, setting=risk.value, because=sentence)
+        for risk in TopicRisk:
+            metrics.TOPIC_AT_RISK.set(float(risk in found), topic=settings.name, setting=risk.value)

@@ -1,6 +1,7 @@
-"""When an event occurred, by a clock we trust: three timestamps correct a device's clock, a window accepts the rest.
+"""Specification: when an event occurred, and whether that is close enough to its reception to be accepted.
 
-The engine's columns in ingestion are the copy of these rules; all instants are aware and exact to the microsecond.
+`jobs/ingestion/event_times.py` and `receptions.py` have the same for columns. Instants are aware, and exact to the
+microsecond.
 """
 
 from __future__ import annotations
@@ -8,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
+
+from jobs.ingestion.config import IngestionConfig
 
 MILLISECOND = timedelta(milliseconds=1)
 
@@ -36,6 +39,11 @@ class AcceptWindow:
         if event_time < received_at - self.past:
             return Acceptance.TOO_OLD
         return Acceptance.FUTURE if event_time > received_at + self.future else Acceptance.ACCEPTED
+
+
+def accept_window(config: IngestionConfig) -> AcceptWindow:
+    """How far an accepted event's time may be from its reception."""
+    return AcceptWindow(timedelta(seconds=config.accept_past_seconds), timedelta(seconds=config.accept_future_seconds))
 
 
 def first_reception(marked_at: datetime, received_at: datetime, window: AcceptWindow) -> datetime | None:
