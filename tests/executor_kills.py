@@ -50,11 +50,8 @@ def own_executor() -> tuple[int, str] | None:
     return None
 
 
-def kill_at_first(targets: Targets) -> None:
-    """Kill the executor, if it is one of these, and this the first attempt at the first partition."""
-    context = TaskContext.get()
-    if context is None or (context.partitionId(), context.attemptNumber()) != (0, 0):
-        return
+def kill_one_of(targets: Targets) -> None:
+    """Kill the executor that this runs in, if it is one of these."""
     found = own_executor()
     if found is not None and found[1] in targets:
         os.kill(found[0], signal.SIGKILL)
@@ -64,32 +61,37 @@ def kill_at_first(targets: Targets) -> None:
 
 @dataclass(frozen=True)
 class Killing:
-    """What a task calls, with all that it leaves behind; then its executor is killed."""
+    """What a task calls, with all that it leaves behind; then its executor is killed, in the first of the tasks."""
 
     called: Callable[..., Any]
     targets: Targets
 
     def __call__(self, *given: Any) -> Any:
         answer = self.called(*given)
-        kill_at_first(self.targets)
+        context = TaskContext.get()
+        if context is not None and (context.partitionId(), context.attemptNumber()) == (0, 0):
+            kill_one_of(self.targets)
         return answer
 
 
 @dataclass(frozen=True)
 class Passing:
-    """Hands on what comes to it within a task, which has begun by then; then its executor is killed."""
+    """Hands on what comes to it within a task, and kills its executor once something has come.
 
-    targets: Targets
+    A query, or a stage whose input was lost, has a first task again and again: so one executor is named.
+    """
+
+    target: str
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
-            kill_at_first(self.targets)
+            kill_one_of(frozenset((self.target,)))
             yield batch
 
 
 def passed(rows: DataFrame, targets: Targets) -> DataFrame:
     """The same rows."""
-    return rows.mapInArrow(Passing(targets), rows.schema)
+    return rows.mapInArrow(Passing(min(targets)), rows.schema)
 
 
 def running_executors(spark: SparkSession) -> Targets:
@@ -126,7 +128,7 @@ class Kills:
         if len(running) < self._executors or self._targets.get(stage, running) - running:
             return frozenset()
         self._targets[stage] = running
-        print(f"stage {stage}: the executor of its first task will be killed, of {sorted(running)}", flush=True)
+        print(f"stage {stage}: one of its executors will be killed, of {sorted(running)}", flush=True)
         return running
 
     def install(self, set_attribute: SetAttribute) -> None:

@@ -67,7 +67,7 @@ def in_each_stage(release: Release) -> bool:
 
 
 def test_an_executor_that_is_killed_in_each_stage_of_each_application_changes_no_bill(release: Release) -> None:
-    """Each driver chooses one that runs when a stage begins, and the first task of the stage kills it at its end."""
+    """A task of the stage kills the one that it runs on, once it has done its part."""
     release.kubectl("delete", "persistentvolumeclaims", "--all")
     files = [f"--from-file={ROOT / place}" for place in ("tests/executor_kills.py", "tests/cluster/sitecustomize.py")]
     release.kubectl("create", "configmap", "kills", *files)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark import SparkContext
@@ -41,7 +42,7 @@ def session_with_executors(jars: Path, folder: Path) -> Iterator[SparkSession]:
         session = spark_session(
             "weir-executors", jars, master=f"local-cluster[{EXECUTORS},1,512]", memory_mib=1024, conf=conf
         )
-        gateway = session.sparkContext._gateway
+        gateway: Any = session.sparkContext._gateway
         try:
             yield session
         finally:
