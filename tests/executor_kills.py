@@ -32,7 +32,7 @@ STAGES = {
     "billing": ("added",),
 }
 """What tasks do in a batch of each application, stage by stage."""
-START_SECONDS = 60
+START_SECONDS = 120
 Targets = frozenset[str]
 """Ids of executors."""
 SetAttribute = Callable[[Any, str, Any], None]

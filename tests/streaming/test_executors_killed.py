@@ -235,6 +235,7 @@ def visits(seed: int) -> list[dict[str, Any]]:
     return [*rows, heartbeat(second + 10)]
 
 
+@pytest.mark.long
 def test_sessionization_stores_the_same_sessions_whichever_side_of_its_shuffle_loses_an_executor(
     executors: SparkSession, databases: tuple[str, str], tmp_path: Path, kills: Kills, monkeypatch: pytest.MonkeyPatch
 ) -> None:
