@@ -205,6 +205,14 @@ def test_a_job_in_cluster_mode_has_executors_that_its_driver_may_make() -> None:
     assert of_kind(objects, "Role")["weir-driver"]["rules"]
 
 
+def test_an_executor_that_is_lost_counts_for_an_hour_and_not_for_all_of_the_life_of_its_driver() -> None:
+    """Spark ends a driver after a few: by default after the fourth of one executor, however many months apart."""
+    found = applications("production.yaml", values={"jobDefaults": {"mode": "cluster"}})
+    assert {app["spec"]["sparkConf"]["spark.executor.failuresValidityInterval"] for app in found.values()} == {"1h"}
+    local = applications("quickstart.yaml")["weir-joins"]["spec"]["sparkConf"]
+    assert "spark.executor.failuresValidityInterval" not in local
+
+
 def test_executors_write_to_a_claim_where_tasks_write_files_and_read_it_elsewhere() -> None:
     found = applications("existing-claim.yaml", values={"jobDefaults": {"mode": "cluster"}})
     writes = set()

@@ -15,8 +15,10 @@ Written by `make e2e-cluster`, which CI does not run: it takes half an hour. It 
 cluster with the Spark Operator, sends traffic, deletes drivers and executors under it, upgrades, rolls back and
 uninstalls ([test_release.py](test_release.py)). Then it upgrades from an earlier version and goes back under traffic
 ([test_upgrade.py](test_upgrade.py)), runs each application with a database role of its own
-([test_roles.py](test_roles.py)), and changes a Python file in running drivers
-([test_while_developed.py](test_while_developed.py)). Bills are compared with the generator's truth.
+([test_roles.py](test_roles.py)), changes a Python file in running drivers
+([test_while_developed.py](test_while_developed.py)), and gives each application two executors, of which one is killed
+at any moment, and one in each stage ([test_with_executors.py](test_with_executors.py)). Bills are compared with the
+generator's truth.
 
 Commit `{commit}`, {cores} cores, Kubernetes {kubernetes}.
 

@@ -27,7 +27,10 @@ def main(  # noqa: PLR0917  # options of a command
     store: Annotated[bool, typer.Option("--store", help="Tables in an object store, which suffers too.")] = False,
     driver_rows: Annotated[
         int | None,
-        typer.Option(help="Larger batches of joins and billing go to tasks, of ingestion also above 1,000 records."),
+        typer.Option(
+            help="Larger batches of joins and billing go to tasks, of ingestion also above 1,000 records. Without it "
+            "each of them has another of 1, 100 and its default, by the seed."
+        ),
     ] = None,
     keep: Annotated[Path | None, typer.Option(help="Keep data and logs in this folder, which must be empty.")] = None,
 ) -> None:

@@ -14,6 +14,7 @@ from typing import Any
 
 from tests.faults.alerts import AlertsVerdict
 from tests.faults.plan import Fault, bound
+from tests.faults.stage import DriverRows
 from tests.faults.verdict import Verdict
 from tests.faults.watching import Stall
 
@@ -27,7 +28,7 @@ def result_of(
     began_at: datetime,
     seed: int,
     tables: str,
-    driver_rows: int | None,
+    driver_rows: DriverRows,
     struck: Sequence[Fault],
     missed: Sequence[Fault],
     left_out: Sequence[str],
@@ -47,7 +48,7 @@ def result_of(
         "commit": _commit(),
         "seed": seed,
         "tables": tables,
-        "driver_rows": driver_rows,
+        "driver_rows": dict(driver_rows),
         "faults": len(struck),
         "faults_by_kind": dict(sorted(Counter(f"{fault.kind}: {fault.target}" for fault in struck).items())),
         "found_nobody": dict(sorted(Counter(f"{fault.kind}: {fault.target}" for fault in missed).items())),

@@ -18,7 +18,7 @@ from tests.faults.posting import Posting
 from tests.faults.result import Result
 from tests.faults.sending import Sending
 from tests.faults.servers import CLOCK_LIBRARIES, HOW_TO_GET_CLOCK
-from tests.faults.stage import Stage, staged
+from tests.faults.stage import DriverRows, Stage, driver_rows_of, staged
 from tests.faults.strikes import STRIKES, NobodyThere, Undo
 from tests.faults.verdict import Verdict, broken_invariants, plant_and_look, poison_found, verdict, with_posted
 from tests.faults.watching import Progress, commits, fired, positions
@@ -35,13 +35,18 @@ Tell = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Plan:
-    """What to do: a seed, how many faults, how many records a second; which batches are large (None: none)."""
+    """What to do: a seed, how many faults, how many records a second; which batches are large (None: by the seed)."""
 
     seed: int
     faults: int
     rate: float
     with_store: bool
     driver_rows: int | None = None
+
+    @property
+    def sizes(self) -> DriverRows:
+        """Up to how many rows of a batch are the driver's, by application."""
+        return driver_rows_of(self.seed, self.driver_rows)
 
     @property
     def left_out(self) -> frozenset[tuple[Kind, str]]:
@@ -58,7 +63,7 @@ def run(plan: Plan, folder: Path, tell: Tell) -> Result:
     faults = draw(plan.seed, plan.faults, plan.left_out)
     seconds = faults[-1].at_seconds + AFTER_SECONDS
     tell(f"seed {plan.seed}: {len(faults)} faults in {seconds / 60:.0f} minutes; starting the stack …")
-    with staged(folder, with_store=plan.with_store, driver_rows=plan.driver_rows) as stage:
+    with staged(folder, with_store=plan.with_store, driver_rows=plan.sizes) as stage:
         sending = Sending(stage, seed=plan.seed, seconds=seconds, rate=plan.rate, folder=folder)
         posting = Posting(stage, seed=plan.seed, folder=folder)
         began_at = datetime.now(UTC)
@@ -89,7 +94,7 @@ def run(plan: Plan, folder: Path, tell: Tell) -> Result:
             began_at=began_at,
             seed=plan.seed,
             tables="object store" if plan.with_store else "folder",
-            driver_rows=plan.driver_rows,
+            driver_rows=plan.sizes,
             struck=struck,
             missed=missed,
             left_out=sorted(f"{kind}: {target}" for kind, target in plan.left_out),

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -52,6 +52,10 @@ CONFIG: dict[str, Any] = {
     }
 }
 """Long times, so that the fate of an event is certain though a broker may be away when it is sent."""
+TWO_SIZES = (Job.INGESTION, Job.JOINS, Job.BILLING)
+ROWS = (1, 100, None)
+"""None: as it is without executors, where the driver takes all."""
+DriverRows = Mapping[Job, int | None]
 START_SECONDS = 600
 STOP_SECONDS = 150
 
@@ -86,7 +90,7 @@ class Stage:
 
 
 @contextmanager
-def staged(folder: Path, *, with_store: bool, driver_rows: int | None = None) -> Iterator[Stage]:
+def staged(folder: Path, *, with_store: bool, driver_rows: DriverRows) -> Iterator[Stage]:
     """A running stage in an empty folder; all of it is ended in the end. Batches above `driver_rows` go to tasks."""
     stack_id = uuid.uuid4().hex
     servers = Servers(folder / "servers", stack_id, with_store=with_store)
@@ -129,11 +133,18 @@ def _variables(faced: Faced, tables: str) -> dict[str, str]:
     return variables
 
 
-def config_of(driver_rows: int | None) -> StackConfig:
+def driver_rows_of(seed: int, given: int | None) -> DriverRows:
+    """By application with two sizes up to how many rows of a batch its driver takes: what was given, or to each
+    another of ROWS, which go round with the seed.
+    """
+    turned = {job: ROWS[(seed + place) % len(ROWS)] for place, job in enumerate(TWO_SIZES)}
+    return turned if given is None else dict.fromkeys(TWO_SIZES, given)
+
+
+def config_of(driver_rows: DriverRows) -> StackConfig:
     """CONFIG, with `driver_rows` for the applications that have two sizes."""
-    large = {} if driver_rows is None else {"driver_rows": driver_rows}
-    sizes = dict.fromkeys((Job.INGESTION, Job.JOINS, Job.BILLING), large)
-    jobs = {job: {**settings, **sizes.get(Job(job), {})} for job, settings in CONFIG["jobs"].items()}
+    sizes = {str(job): {"driver_rows": rows} for job, rows in driver_rows.items() if rows is not None}
+    jobs = {job: {**settings, **sizes.get(job, {})} for job, settings in CONFIG["jobs"].items()}
     return StackConfig.model_validate({"jobs": jobs})
 
 

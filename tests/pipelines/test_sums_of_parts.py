@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from itertools import pairwise
 from pathlib import Path
 from random import Random
@@ -165,12 +165,15 @@ def _folded(  # noqa: PLR0917
                 connection, JOB, staged, CONFIG, before, frontier=frontier, next_position=end + 1, is_whole=is_whole
             )
             before = frontier
-        return {name: _rows(connection, name) for name in TABLES}
+        return {name: rows_kept(connection, name) for name in TABLES}
 
 
-def _rows(connection: psycopg.Connection[Any], table: str) -> list[dict[str, Any]]:
+def rows_kept(
+    connection: psycopg.Connection[Any], table: str, volatile: Collection[str] = VOLATILE
+) -> list[dict[str, Any]]:
+    """The rows of a table, without what is another in each run."""
     found = [
-        {name: value for name, value in row.items() if name not in VOLATILE}
+        {name: value for name, value in row.items() if name not in volatile}
         # Of those that are settled in one transaction the order is any.
         | ({"settled": row["settled"] and row["settled"] > 0} if "settled" in row else {})
         for row in rows_of(connection, f"SELECT * FROM {table}")

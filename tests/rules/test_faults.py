@@ -13,7 +13,7 @@ from tests.faults.alerts import BY_FAULTS, BY_TRAFFIC, MUST_BY_TRAFFIC, NEVER, c
 from tests.faults.plan import KINDS, Kind, bound, draw
 from tests.faults.posting import compared
 from tests.faults.result import kept, said_of
-from tests.faults.stage import config_of
+from tests.faults.stage import DriverRows, config_of, driver_rows_of
 from tests.faults.strikes import STRIKES
 from tests.faults.verdict import Verdict, verdict, with_posted
 from tests.pages import README, guide
@@ -129,8 +129,19 @@ def test_an_event_that_was_posted_counts_as_lost_doubled_or_wrongly_billed() -> 
     assert with_posted(Verdict(1, 1, 1, ("x",)), compared(promised, promised, 3)) == Verdict(1, 1, 1, ("x",))
 
 
+def sized(rows: DriverRows) -> dict[str, int | None]:
+    """`driver_rows` of each application that has it."""
+    configs = {name: config.model_dump() for name, config in config_of(rows).items()}
+    return {name: config["driver_rows"] for name, config in configs.items() if "driver_rows" in config}
+
+
 def test_a_run_may_leave_every_batch_to_tasks_in_all_applications_that_have_two_sizes() -> None:
-    sized = {name: config for name, config in config_of(1).items() if "driver_rows" in type(config).model_fields}
-    assert len(sized) == 3
-    assert {config.model_dump()["driver_rows"] for config in sized.values()} == {1}
-    assert {config_of(None).jobs.model_dump()[str(name)]["driver_rows"] for name in sized} == {None}
+    assert sized(driver_rows_of(1, 1)) == {"ingestion": 1, "joins": 1, "billing": 1}
+
+
+def test_a_run_has_each_size_and_three_seeds_have_each_in_each_application() -> None:
+    drawn = [sized(driver_rows_of(seed, None)) for seed in (1, 2, 3)]
+    for rows in drawn:
+        assert {*rows.values()} == {1, 100, None}
+    for name in ("ingestion", "joins", "billing"):
+        assert {rows[name] for rows in drawn} == {1, 100, None}

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import random
-import time
 from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from pathlib import Path
@@ -32,7 +30,6 @@ from jobs.ingestion.sequences import KEY
 from jobs.ingestion.sink import JournalSink
 from jobs.ingestion.validator import EventValidator
 from jobs.journal.erasing import concerned
-from jobs.runtime.delta.compaction import compact
 from jobs.runtime.delta.new_files import EXCHANGE, Folder
 from jobs.runtime.errors import Fenced
 from jobs.runtime.kafka.records import RECORDS
@@ -42,6 +39,7 @@ from jobs.streams import CatalogTopic, Table
 from metering.erasure import Erased, ErasureKey, People
 from metering.vocabulary import Disposition, Isolation, Reason
 from tests.corpus import BAD_DOCUMENTS, GOOD_DOCUMENTS
+from tests.orphans import orphans, remove_orphans
 from tests.rules.test_batches import TRACE, batch, trace, usage
 from tests.rules.test_batches_journaled import NOW, sink_on
 from tests.simulation.frames import Tasks
@@ -484,27 +482,9 @@ def test_a_task_that_runs_twice_writes_no_record_twice(tmp_path: Path, monkeypat
     monkeypatch.setattr(WriteRange, "__call__", lambda self, number: (call(self, number), call(self, number))[1])
     large = driven(tmp_path, monkeypatch, 1, batches)
     assert_same(large, alone)
-    assert orphans(large)
-    remove_orphans(large)
+    assert orphans(large.folder, Table.JOURNAL)
+    remove_orphans(large.folder, Table.JOURNAL, NOW.date())
     assert_same(large, alone)
-
-
-def orphans(driver: Driver) -> set[str]:
-    """Files beside the journal that its log does not name."""
-    folder = driver.folder / Table.JOURNAL
-    there = {str(path.relative_to(folder)) for path in (*folder.glob("log_date*/*"), *folder.glob(f"{EXCHANGE}/*"))}
-    return there - set(pl.DataFrame(DeltaTable(str(folder)).get_add_actions(flatten=True))["path"])
-
-
-def remove_orphans(driver: Driver) -> None:
-    """As `weir compact` does, two days later."""
-    before = orphans(driver)
-    compact(str(driver.folder), Table.JOURNAL, before=NOW.date(), keep=timedelta(0))
-    assert orphans(driver) == before, "they may be of a batch that runs"
-    for name in before:
-        os.utime(driver.folder / Table.JOURNAL / name, times=(time.time() - 2 * 86_400,) * 2)
-    compact(str(driver.folder), Table.JOURNAL, before=NOW.date(), keep=timedelta(0))
-    assert not orphans(driver)
 
 
 @pytest.mark.parametrize("step", ["read", "decided", "written", "committed"])
@@ -532,8 +512,7 @@ def test_a_driver_that_is_killed_in_a_large_batch_leaves_all_of_it_or_nothing(
         dying.setattr(*places[step], die)
         with pytest.raises(SystemExit):
             killed.take(batches[1], changes=1)
-    left = orphans(killed)
-    assert left
+    assert orphans(killed.folder, Table.JOURNAL)
     successor = Driver(tmp_path / "1", monkeypatch, 1)
     is_taken = len(successor.rows()) > len(batches[0])
     assert is_taken == (step == "committed")
@@ -546,7 +525,7 @@ def test_a_driver_that_is_killed_in_a_large_batch_leaves_all_of_it_or_nothing(
         successor.take(batches[number], changes=number % 3)
     assert successor.rows().equals(alone.rows(), null_equal=True)
     assert successor.known() == alone.known()
-    remove_orphans(successor)
+    remove_orphans(successor.folder, Table.JOURNAL, NOW.date())
     assert successor.rows().equals(alone.rows(), null_equal=True)
 
 

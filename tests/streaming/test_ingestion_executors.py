@@ -15,10 +15,11 @@ from pyspark.sql import SparkSession
 from jobs.ingestion.sink import JournalSink
 from jobs.runtime.delta.new_files import EXCHANGE, Exchanged, Folder
 from jobs.runtime.kafka.source import TopicSource
-from jobs.runtime.spark import has_executors, spark_session
+from jobs.runtime.spark import has_executors
 from jobs.streams import Table
 from tests.streaming.brokers import running_broker
 from tests.streaming.drivers import running_ingestion
+from tests.streaming.executors import session_with_executors
 from tests.streaming.topics import Topic, every_row
 
 RECORDS = 2_500
@@ -41,15 +42,9 @@ class Failing(Folder):
 
 
 @pytest.fixture
-def executors(jars: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[SparkSession]:
-    """A session with executors; it must be the only one of its process."""
-    if SparkSession.getActiveSession() is not None:
-        pytest.skip("another test has made a session without executors")
-    monkeypatch.setenv("SPARK_WORKER_DIR", str(tmp_path / "work"))
-    conf = {"spark.authenticate.secret": "of this test", "spark.sql.warehouse.dir": str(tmp_path / "warehouse")}
-    session = spark_session("weir-tests", jars, master="local-cluster[2,1,1024]", memory_mib=1024, conf=conf)
-    yield session
-    session.stop()
+def executors(jars: Path, tmp_path: Path) -> Iterator[SparkSession]:
+    with session_with_executors(jars, tmp_path) as session:
+        yield session
 
 
 @pytest.mark.long

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import random
-import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
@@ -36,6 +34,7 @@ from metering.price_models import ANY, PricedModel
 from metering.pricing import BILLED_AS_PART
 from metering.vocabulary import Disposition
 from tests.clocks import HandClock
+from tests.orphans import let_grow_old, orphans, remove_orphans
 from tests.simulation.frames import Tasks
 from tests.streaming.journals import WRITTEN, Journal, at, change, environment, event, heartbeat
 from tests.streaming.test_usage_sink import CATALOG, COMPLETION, REQUEST, TIMEOUTS, USAGE
@@ -287,20 +286,9 @@ def test_files_of_a_driver_that_was_killed_or_replaced_are_never_read_and_weir_c
     with pytest.raises(Fenced):
         take(zombie, killed, 1, killed.next_lsn)
     assert stored(killed).equals(stored(whole))
-    orphans = files(killed)
-    assert left < orphans
-    compact(killed.tables, Table.USAGE, before=NOW.date(), keep=timedelta(0))
-    assert files(killed) == orphans, "they may be of a batch that runs"
-    grown_old(killed)
-    compact(killed.tables, Table.USAGE, before=NOW.date(), keep=timedelta(0))
-    assert not files(killed)
+    assert left < files(killed)
+    remove_orphans(killed.tables, Table.USAGE, NOW.date())
     assert stored(killed).equals(stored(whole))
-
-
-def grown_old(journal: Journal) -> None:
-    """Let two days pass for the files beside usage that its log does not name."""
-    for name in files(journal):
-        os.utime(Path(journal.tables) / Table.USAGE / name, times=(time.time() - 2 * 86_400,) * 2)
 
 
 @pytest.mark.parametrize("step", ["outcomes", "ranges", "commit"])
@@ -348,7 +336,7 @@ def test_a_driver_whose_waiting_files_were_removed_ends_and_the_next_one_derives
     for journal, size in zip(journals, (None, 1), strict=True):
         sink = driver(Here(), database, journal, size)
         take(sink, journal, 1, half)
-    grown_old(removed)
+    let_grow_old(removed.tables, Table.USAGE)
     compact(removed.tables, Table.USAGE, before=NOW.date(), keep=timedelta(0))
     assert not files(removed)
     before = stored(removed)
@@ -361,11 +349,7 @@ def test_a_driver_whose_waiting_files_were_removed_ends_and_the_next_one_derives
 
 
 def files(journal: Journal) -> set[str]:
-    """Files beside usage's that its log does not name."""
-    folder = Path(journal.tables) / Table.USAGE
-    live = {Path(uri.removeprefix("file://")) for uri in DeltaTable(str(folder)).file_uris()}
-    every = {path for path in folder.rglob("*") if path.is_file() and "_delta_log" not in path.parts}
-    return {str(path.relative_to(folder)) for path in every - live}
+    return orphans(journal.tables, Table.USAGE)
 
 
 def test_usage_that_others_append_meanwhile_gives_the_rows_other_numbers(

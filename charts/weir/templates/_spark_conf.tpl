@@ -9,6 +9,7 @@
   "spark.driver.port" "7078"
   "spark.driver.blockManager.port" "7079"
   "spark.blockManager.port" "7079"
+  "spark.executor.failuresValidityInterval" "1h"
   "spark.kubernetes.driver.service.deleteOnTermination" "false"
   "spark.kubernetes.driver.ownPersistentVolumeClaim" "false"
   "spark.kubernetes.driver.reusePersistentVolumeClaim" "false") -}}
