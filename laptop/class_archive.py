@@ -27,9 +27,9 @@ def archive_file() -> Path:
     return archive_of("spark", connector_jars())
 
 
-def submit_arguments() -> dict[str, str]:
-    """Environment variables that make pyspark's Java use the archive, if there is one."""
-    return _submit(" ".join(class_sharing(archive_file())))
+def submit_arguments(*java_options: str) -> dict[str, str]:
+    """Environment variables that make pyspark's Java use the archive, if there is one, and these options."""
+    return _submit(" ".join([*class_sharing(archive_file()), *java_options]))
 
 
 def make_archive() -> Path:

@@ -101,6 +101,16 @@ def test_servers_start_with_the_archives_that_were_made_of_their_classes(
     assert archives_missing() == ""
 
 
+def test_only_a_java_that_drivers_leave_idle_is_not_optimized(
+    folders: Folders, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("laptop.programs.capture.password", lambda _: "secret")
+    folders.database.mkdir(parents=True)
+    programs = applications(folders, choose_addresses(folders), "postgresql://127.0.0.1/weir")
+    arguments = {program.name: program.environment.get(class_archive.SUBMIT_VARIABLE, "") for program in programs}
+    assert {name for name, given in arguments.items() if "TieredStopAtLevel=1" in given} == {"joins", "billing"}
+
+
 def test_every_program_is_stopped_in_a_defined_order(folders: Folders, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("laptop.programs.capture.password", lambda _: "secret")
     folders.database.mkdir(parents=True)
