@@ -231,7 +231,7 @@ def job_environment(
     metrics_port: int = 0,
     java_options: Sequence[str] = (),
 ) -> dict[str, str]:
-    """The `WEIR_*` variables of one job; metrics port 0 takes a free one. `java_options` are added to the usual ones."""
+    """The `WEIR_*` variables of one job; metrics port 0 takes a free one. `java_options` are added to usual ones."""
     return {
         KAFKA_VARIABLE: kafka_bootstrap,
         POSTGRES_VARIABLE: postgres_url,
