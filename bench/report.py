@@ -102,7 +102,7 @@ def lines(run: Run) -> list[Line]:
     if (stack := run.stack) is not None:
         found += [
             Line("weir up until ready", stack.ready_seconds, None, "s"),
-            Line("weir up until the first result", stack.first_result_seconds, 35.0, "s"),
+            Line("weir up until the first result", stack.first_result_seconds, 30.0, "s"),
             Line("appended to usage_windows, p50", stack.latency_p50_seconds, 4.0, "s"),
             Line("appended to usage_windows, p95", stack.latency_p95_seconds, None, "s"),
             Line("memory of the whole stack", stack.resident_mib, 6 * 1024.0, "MiB"),

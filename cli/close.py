@@ -72,9 +72,9 @@ def close(
     from jobs.close.issue import Terms
     from jobs.close.run import COLUMNS, REFUSED, Close
     from jobs.close.series import InvoiceSeries
+    from jobs.config_files import validated
     from jobs.runtime.clock import MachineClock
-    from jobs.runtime.postgres.schema import refuse_other_schema
-    from jobs.stack import validated
+    from jobs.runtime.postgres.schema_check import refuse_other_schema
 
     try:
         given = validated(CloseConfig, config) if config else CloseConfig()

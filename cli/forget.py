@@ -69,7 +69,7 @@ def _forgotten(stack: Deployment, account: str, user: str, reason: str, by: str)
     from jobs.forget.run import Request, Waiting, carry_out, record
     from jobs.forget.tables import Person, Rewritten
     from jobs.runtime.errors import Refused
-    from jobs.runtime.postgres.schema import refuse_other_schema
+    from jobs.runtime.postgres.schema_check import refuse_other_schema
 
     with asking_database(stack.postgres_url), _connected(stack.postgres_url) as connection:
         refuse_other_schema(stack.postgres_url)

@@ -56,7 +56,7 @@ def rebuild(
     from jobs.rebuild.analytics import EMPTIED, begin_again
     from jobs.rebuild.run import PLANS, Rebuild
     from jobs.runtime.errors import NotYet
-    from jobs.runtime.postgres.schema import refuse_other_schema
+    from jobs.runtime.postgres.schema_check import refuse_other_schema
     from jobs.stack import load_stack_config
     from jobs.streams import Table
 

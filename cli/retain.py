@@ -92,7 +92,7 @@ def removed(stack: Deployment, retention: Retention, today: date) -> Iterator[Re
     from jobs.retention.rows import retain_rows
     from jobs.retention.tables import refuse_newer_tables, retain_days
     from jobs.retention.webhooks import retain_webhooks
-    from jobs.runtime.postgres.schema import refuse_other_schema
+    from jobs.runtime.postgres.schema_check import refuse_other_schema
     from jobs.streams import Table
 
     refuse_newer_tables(stack.tables)

@@ -14,6 +14,7 @@ from deployment.errors import FileRefused
 
 if TYPE_CHECKING:
     from deployment.stack import Stack
+    from jobs.stack import StackConfig
 
 ConfigOption = Annotated[
     Path | None,
@@ -48,15 +49,11 @@ def up(
     """
     from rich.console import Console
 
-    from jobs.stack import load_stack_config
     from laptop.folders import Folders
     from laptop.launch import Launch
 
     refuse_missing(alertmanager_config)
-    try:
-        settings = load_stack_config(config)
-    except ValueError as refusal:
-        raise FileRefused(str(refusal)) from None
+    settings = None if config is None else _checked(config)
     console = Console(stderr=True, highlight=False)
     alertmanager = None if alertmanager_config is None else alertmanager_config.resolve()
     start = Launch.start(Folders(data_dir.resolve()), settings, console, alertmanager, timeout, stays_if_refused=detach)
@@ -68,6 +65,16 @@ def up(
             typer.echo("Ctrl-C stops it.")
             with suppress(KeyboardInterrupt):
                 launch.wait()
+
+
+def _checked(config: Path) -> StackConfig:
+    """What a file says. Raises FileRefused. Only here, because it takes a second to load what checks it."""
+    from jobs.stack import load_stack_config
+
+    try:
+        return load_stack_config(config)
+    except ValueError as refusal:
+        raise FileRefused(str(refusal)) from None
 
 
 def down(data_dir: DataDir = DEFAULT_DATA_DIR) -> None:

@@ -6,11 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from math import ceil
+from typing import Any
 
 import psycopg
 
 from deployment.asking import asking_database
 from deployment.errors import CannotRun
+from deployment.kept_session import KeptSession
 from jobs.runtime.unreachable import place
 from metering.reports import CATALOG_BEHIND_SECONDS
 
@@ -66,10 +68,13 @@ class Capture:
 def read_capture(postgres_url: str) -> Capture:
     """How far it is. Raises `psycopg.Error` when the database does not answer, or has no schema yet."""
     with psycopg.connect(postgres_url, connect_timeout=5, autocommit=True) as database:
-        row = database.execute(_CAPTURE).fetchone()
-    if row is None:
+        return _capture(database.execute(_CAPTURE).fetchall())
+
+
+def _capture(rows: Sequence[tuple[Any, ...]]) -> Capture:
+    if not rows:
         return Capture()
-    is_active, captured_until, behind_seconds, missing = row
+    is_active, captured_until, behind_seconds, missing = rows[0]
     return Capture(is_active, captured_until, behind_seconds, tuple(missing))
 
 
@@ -93,3 +98,20 @@ def is_captured(postgres_url: str) -> bool:
         return read_capture(postgres_url).is_active
     except psycopg.Error:
         return False
+
+
+class Capturing:
+    """Whether changes are followed, asked until they are."""
+
+    def __init__(self, postgres_url: str) -> None:
+        self._session = KeptSession(postgres_url, "weir up")
+
+    def is_active(self) -> bool:
+        """As `is_captured`."""
+        try:
+            found = _capture(self._session.rows(_CAPTURE)).is_active
+        except psycopg.Error:
+            return False
+        if found:
+            self._session.close()
+        return found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
@@ -10,10 +11,14 @@ from typing import Any
 
 import psycopg
 
+from deployment.kept_session import KeptSession
 from metering.reports import WORKING
 from metering.vocabulary import Job
 
-POLL_SECONDS = 1.0
+POLL_SECONDS = 0.25
+_JOBS = """
+SELECT job, epoch, state, progress, extract(epoch FROM clock_timestamp() - updated_at)::float8 FROM jobs
+"""
 
 
 @dataclass(frozen=True)
@@ -29,9 +34,10 @@ class JobRow:
 def read_jobs(postgres_url: str) -> dict[str, JobRow]:
     """Rows by job. Raises `psycopg.Error` when the database does not answer or has no schema yet."""
     with psycopg.connect(postgres_url, connect_timeout=5, autocommit=True) as database:
-        rows = database.execute(
-            "SELECT job, epoch, state, progress, extract(epoch FROM clock_timestamp() - updated_at)::float8 FROM jobs"
-        ).fetchall()
+        return _by_job(database.execute(_JOBS).fetchall())
+
+
+def _by_job(rows: Iterable[tuple[Any, ...]]) -> dict[str, JobRow]:
     return {job: JobRow(*columns) for job, *columns in rows}
 
 
@@ -68,13 +74,15 @@ class JobStates:
     """
 
     def __init__(self, postgres_url: str) -> None:
-        self._postgres_url = postgres_url
+        self._session = KeptSession(postgres_url, "weir up")
+        self._starting: set[str] = set()
         self._rows: dict[str, JobRow] = {}
         self._read_at = float("-inf")
         self._epochs_before: dict[str, int] = {}
 
     def starting(self, job: str) -> None:
         """To be called before each start of the job."""
+        self._starting.add(job)
         self._refresh()
         row = self._rows.get(job)
         self._epochs_before[job] = row.epoch if row else 0
@@ -84,10 +92,15 @@ class JobStates:
         if time.monotonic() - self._read_at >= POLL_SECONDS:
             self._refresh()
         row = self._rows.get(job)
-        return row is not None and row.epoch > self._epochs_before.get(job, 0) and row.state in WORKING
+        works = row is not None and row.epoch > self._epochs_before.get(job, 0) and row.state in WORKING
+        if works:
+            self._starting.discard(job)
+        if not self._starting:
+            self._session.close()
+        return works
 
     def _refresh(self) -> None:
         # While the database is being restarted, what was known holds.
         with suppress(psycopg.Error):
-            self._rows = read_jobs(self._postgres_url)
+            self._rows = _by_job(self._session.rows(_JOBS))
         self._read_at = time.monotonic()

@@ -2,31 +2,26 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
-from contextlib import suppress
 from operator import itemgetter
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
-import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from jobs.analytics.config import AnalyticsConfig
 from jobs.billing.config import BillingConfig
+from jobs.config_files import content_of, modelled
 from jobs.ingestion.config import IngestionConfig
 from jobs.joins.config import JoinsConfig
 from jobs.runtime.config import JobConfig
 from jobs.sessionization.config import SessionizationConfig
 from jobs.settings.patterns import refuse_unknown_pattern_columns
-from jobs.settings.problems import sentence
 from jobs.settings.view_columns import refuse_unknown_columns
 from metering.contracts.files import documents_in
 from metering.contracts.schema import contracts_of
 from metering.contracts.shipped import shipped
 from metering.vocabulary import Job
-
-M = TypeVar("M", bound=BaseModel)
 
 
 class Jobs(BaseModel):
@@ -128,33 +123,7 @@ def load_stack_config(path: Path | None) -> StackConfig:
     `contracts` lists JSON Schema files, relative to that file; `jobs.ingestion.contracts` has their content.
     `meters` and `dimensions` are the same for all jobs.
     """
-    return StackConfig() if path is None else _model(StackConfig, _spread(_content(path), path), path)
-
-
-def validated(model: type[M], path: Path) -> M:
-    """A model read from a file. Raises ValueError with one line per problem."""
-    return _model(model, _content(path), path)
-
-
-def _content(path: Path) -> Any:
-    try:
-        text = path.read_text()
-    except OSError as error:
-        raise ValueError(f"{path} cannot be read: {error.strerror}") from error
-    with suppress(json.JSONDecodeError):
-        # As the chart writes it. YAML would take its 1e-09 for a text.
-        return json.loads(text) or {}
-    try:
-        return yaml.safe_load(text) or {}
-    except yaml.YAMLError as error:
-        raise ValueError(f"{path} is not YAML: {error}") from error
-
-
-def _model(model: type[M], content: Any, path: Path) -> M:
-    try:
-        return model.model_validate(content)
-    except ValidationError as error:
-        raise ValueError("\n".join(f"{path}: {sentence(problem)}" for problem in error.errors())) from error
+    return StackConfig() if path is None else modelled(StackConfig, _spread(content_of(path), path), path)
 
 
 def _spread(content: Any, path: Path) -> Any:

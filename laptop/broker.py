@@ -10,7 +10,7 @@ from pathlib import Path
 
 from deployment.errors import CannotRun
 from deployment.topic_list import RETENTION_HOURS
-from laptop.java import find_java
+from laptop.java import archive_of, class_sharing, find_java
 from laptop.ports import LOOPBACK
 
 HEAP_MIB = 256
@@ -44,7 +44,7 @@ def prepare(folder: Path, jars: Path, ports: BrokerPorts) -> None:
     _properties_file(folder).write_text(_properties(folder / "log", ports), encoding="utf-8")
     if (folder / "log" / "meta.properties").exists():
         return
-    command = _java(jars, folder, "kafka.tools.StorageTool")
+    command = _java(jars, folder, "kafka.tools.StorageTool", "-XX:TieredStopAtLevel=1")
     answer = subprocess.run(
         [*command, "format", "--cluster-id", _cluster_id(), "--config", str(_properties_file(folder))],
         capture_output=True,
@@ -97,10 +97,12 @@ def _properties(log: Path, ports: BrokerPorts) -> str:
     return "".join(f"{name}={value}\n" for name, value in settings.items())
 
 
-def _java(jars: Path, folder: Path, main: str) -> list[str]:
+def _java(jars: Path, folder: Path, main: str, *options: str) -> list[str]:
     return [
         str(find_java()),
+        *class_sharing(archive_of("broker", jars)),
         f"-Xmx{HEAP_MIB}m",
+        *options,
         "-XX:+UseSerialGC",
         "-XX:+ExitOnOutOfMemoryError",
         f"-Dkafka.logs.dir={folder.resolve()}",

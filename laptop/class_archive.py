@@ -5,7 +5,6 @@ Made once by `make setup` in a short run that does what the applications do; wit
 
 from __future__ import annotations
 
-import hashlib
 import os
 import subprocess
 import sys
@@ -14,27 +13,23 @@ from pathlib import Path
 
 from deployment.errors import CannotRun
 from laptop.jars import connector_jars
-from laptop.java import find_java
+from laptop.java import QUIET, archive_of, class_sharing
 
 SUBMIT_VARIABLE = "PYSPARK_SUBMIT_ARGS"
-QUIET = "-Xlog:cds=error -Xlog:cds+dynamic=error"
-"""An archive that does not fit is passed over, which needs no line in every log."""
+LAUNCHER_VARIABLE = "SPARK_LAUNCHER_OPTS"
+"""Options of the Java that only writes the command line of the other."""
 
 TRAINING_LIMIT_SECONDS = 600
 
 
 def archive_file() -> Path:
-    """Where the archive is, made or not: inside the environment, because its class path is absolute."""
-    java = find_java().resolve()
-    environment = f"{java} {java.stat().st_mtime_ns} {connector_jars()}"
-    return Path(sys.prefix) / "weir" / f"spark-{hashlib.sha256(environment.encode()).hexdigest()[:12]}.jsa"
+    """Where the archive is, made or not."""
+    return archive_of("spark", connector_jars())
 
 
-def submit_arguments() -> dict[str, str]:
-    """Environment variables that make pyspark's Java use the archive, if there is one."""
-    archive = archive_file()
-    sharing = f"-XX:SharedArchiveFile={archive} -Xshare:auto {QUIET}" if archive.exists() else ""
-    return _submit(sharing)
+def submit_arguments(*java_options: str) -> dict[str, str]:
+    """Environment variables that make pyspark's Java use the archive, if there is one, and these options."""
+    return _submit(" ".join([*class_sharing(archive_file()), *java_options]))
 
 
 def make_archive() -> Path:
@@ -50,7 +45,7 @@ def make_archive() -> Path:
         answer = subprocess.run(
             [sys.executable, "-m", "laptop.class_training"],
             cwd=scratch,
-            env={**os.environ, **_submit(f"-XX:ArchiveClassesAtExit={fresh} {QUIET}")},
+            env={**os.environ, **_submit(" ".join([f"-XX:ArchiveClassesAtExit={fresh}", *QUIET]))},
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
@@ -65,7 +60,10 @@ def make_archive() -> Path:
 
 def _submit(java_options: str) -> dict[str, str]:
     options = f"--conf 'spark.driver.defaultJavaOptions={java_options}' " if java_options else ""
-    return {SUBMIT_VARIABLE: f"{options}--conf spark.ui.showConsoleProgress=false pyspark-shell"}
+    return {
+        SUBMIT_VARIABLE: f"{options}--conf spark.ui.showConsoleProgress=false pyspark-shell",
+        LAUNCHER_VARIABLE: "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
+    }
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from catalog.capture import PASSWORD_VARIABLE
 from jobs.runtime.kafka.access import KafkaAccess
-from laptop.java import find_java
+from laptop.java import archive_of, class_sharing, find_java
 from laptop.ports import LOOPBACK
 
 HEAP_MIB = 192
@@ -58,6 +58,7 @@ def server_command(folder: Path, jars: Path, worker: Worker) -> list[str]:
     """The command line of the worker, and of who keeps its connector running; it ends when the worker does."""
     java = [
         str(find_java()),
+        *class_sharing(archive_of("connect", jars)),
         f"-Xmx{HEAP_MIB}m",
         "-XX:+UseSerialGC",
         "-XX:TieredStopAtLevel=1",

@@ -71,6 +71,11 @@ class Folders:
         """Locked by the supervisor for as long as it lives."""
         return self.data / "lock"
 
+    @property
+    def usable(self) -> Path:
+        """There from when broker and database can be used: applications that start before that wait for it."""
+        return self.data / "usable"
+
     def log(self, name: str) -> Path:
         """The log file of a process."""
         return self.data / "logs" / f"{name}.log"

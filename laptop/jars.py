@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from xml.sax.saxutils import quoteattr
@@ -122,9 +123,20 @@ def _wrong_jars(folder: Path, jars: Sequence[Jar]) -> list[str]:
     wrong = present - {jar.file_name for jar in jars}
     for jar in jars:
         file = folder / jar.file_name
-        if jar.file_name not in present or hashlib.sha256(file.read_bytes()).hexdigest() != jar.sha256:
+        if jar.file_name not in present or _digest_of(file) != jar.sha256:
             wrong.add(jar.file_name)
     return sorted(wrong)
+
+
+def _digest_of(file: Path) -> str:
+    state = file.stat()
+    return _digest(file, state.st_ino, state.st_size, state.st_mtime_ns)
+
+
+@cache
+def _digest(file: Path, *_state: int) -> str:
+    """Once per process as long as the file is the same: a start asks for the same folders several times."""
+    return hashlib.sha256(file.read_bytes()).hexdigest()
 
 
 def _resolve(name: JarSet, jars: Sequence[Jar], target: Path) -> None:

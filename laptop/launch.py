@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import yaml
 from rich.console import Console
@@ -19,14 +20,16 @@ from deployment.errors import CannotRun
 from deployment.processes import ProcessId
 from deployment.stack import KAFKA_VARIABLE, Stack, State, named, read_stack
 from jobs.runtime.errors import ExitStatus
-from jobs.stack import StackConfig
 from laptop.folders import UMASK, Folders, open_log
 from laptop.jars import broker_jars, connect_jars, connector_jars
-from laptop.java import find_java
+from laptop.java import archive_of, find_java
 from laptop.stopping import stop_supervisor
 from laptop.supervised import last_lines
 from laptop.watching import keep_alertmanager_config
-from metering.vocabulary import Job
+from metering.vocabulary import ALWAYS, Job
+
+if TYPE_CHECKING:
+    from jobs.stack import StackConfig
 
 START_LIMIT_SECONDS = 180.0
 REFUSALS = 2
@@ -91,7 +94,7 @@ class Launch:
     def start(
         cls,
         folders: Folders,
-        config: StackConfig,
+        config: StackConfig | None,
         console: Console,
         alertmanager_config: Path | None = None,
         limit_seconds: float = START_LIMIT_SECONDS,
@@ -100,7 +103,8 @@ class Launch:
     ) -> Iterator[Launch]:
         """Start a stack and wait until all of it runs.
 
-        Raises `CannotRun` when it does not within the limit, or sooner where an application refuses to start.
+        `config` is None for the defaults. Raises `CannotRun` when it does not within the limit, or sooner where an
+        application refuses to start.
 
         A signal to end this process ends the block first, and so the stack.
 
@@ -108,6 +112,8 @@ class Launch:
         """
         with _signals_interrupt():
             launch = cls(_start_supervisor(folders, config, alertmanager_config), folders, console)
+            if missing := archives_missing():
+                console.print(missing)
             try:
                 launch._stack = launch._until_ready(limit_seconds)
                 yield launch
@@ -166,7 +172,7 @@ class Launch:
                     raise CannotRun("\n".join(["The stack could not be started:", *words]))
                 if elapsed > limit_seconds:
                     raise CannotRun(not_ready(stack, self._folders, limit_seconds))
-                time.sleep(0.2)
+                time.sleep(0.1)
 
     def _read(self) -> Stack | None:
         """The record of this start; one that a crash has left is not taken for it."""
@@ -178,21 +184,36 @@ class Launch:
             stop_stack(self._identity, self._console)
 
 
-def keep_config(folders: Folders, config: StackConfig) -> None:
-    """Write the file that each application is started with; one that does not run has none."""
-    running = {job for job, _ in config.items()}
+def keep_config(folders: Folders, config: StackConfig | None) -> None:
+    """Write the file that each application is started with, by default an empty one; one that does not run has none."""
+    given: dict[str, dict[str, Any]] = {job.value: {} for job in ALWAYS}
+    if config is not None:
+        given = {job: settings.model_dump(mode="json", exclude_unset=True) for job, settings in config.items()}
     for off in Job:
-        if off not in running:
+        if off not in given:
             folders.config(off).unlink(missing_ok=True)
-    for job, settings in config.items():
+    for job, settings in given.items():
         file = folders.config(job)
         file.parent.mkdir(parents=True, exist_ok=True)
-        given = settings.model_dump(mode="json", exclude_unset=True)
-        file.write_text(yaml.safe_dump(given, sort_keys=False), encoding="utf-8")
+        file.write_text(yaml.safe_dump(settings, sort_keys=False), encoding="utf-8")
+
+
+def archives_missing() -> str:
+    """A sentence where Java starts without an archive of its classes, as after new jars; empty where it has all."""
+    jars = {"spark": connector_jars, "broker": broker_jars, "connect": connect_jars}
+    if KAFKA_VARIABLE in os.environ:
+        del jars["broker"]
+    lacking = [name for name, folder in jars.items() if not archive_of(name, folder()).exists()]
+    if not lacking:
+        return ""
+    return (
+        f"Java starts without an archive of its classes ({', '.join(lacking)}), which takes longer: "
+        "`python -m laptop.class_archive` and `python -m laptop.server_archives` make them, as `make setup` does."
+    )
 
 
 def _start_supervisor(
-    folders: Folders, config: StackConfig, alertmanager_config: Path | None
+    folders: Folders, config: StackConfig | None, alertmanager_config: Path | None
 ) -> subprocess.Popen[bytes]:
     """Start the supervisor as a session of its own, with what it needs already there. Raises `CannotRun`."""
     with locked(folders) as lock:

@@ -56,5 +56,6 @@ echo "Installing the Python packages of requirements/dev.txt …"
 "$venv/bin/python" requirements/install.py requirements/dev.txt
 "$venv/bin/python" -m pip install --disable-pip-version-check --quiet --no-deps --no-build-isolation --editable .
 "$venv/bin/python" -m laptop.jars
-echo "Archiving Spark's classes, so that applications start faster …"
+echo "Archiving Java's classes, so that everything starts faster …"
 "$venv/bin/python" -m laptop.class_archive
+"$venv/bin/python" -m laptop.server_archives

@@ -10,13 +10,16 @@ import subprocess
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from deployment.errors import CannotRun
 from deployment.processes import STACK_VARIABLE, ProcessId, kill_session
 from deployment.stack import Process, State
 from jobs.backoff import Backoff
 from laptop.folders import open_log
-from laptop.programs import Program
+
+if TYPE_CHECKING:
+    from laptop.programs import Program
 
 MAX_LOG_BYTES = 32 * 1024 * 1024
 LAST_LINE_BYTES = 8 * 1024
@@ -36,6 +39,11 @@ class Supervised:
         self._start_due_at = 0.0
         self._backoff = Backoff()
         self.record = Process(program.name, State.STARTING)
+
+    @property
+    def is_early(self) -> bool:
+        """Whether it is started before broker and database can be used."""
+        return self._program.is_early
 
     def step(self, now: float) -> bool:
         """Do what is due at `now` (monotonic seconds). Returns whether `record` changed."""

@@ -10,7 +10,11 @@ import sys
 import threading
 import time
 import uuid
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from deployment.errors import CannotRun
@@ -24,6 +28,9 @@ from laptop.stopping import stop_processes
 from laptop.supervised import Supervised, last_lines
 
 STEP_SECONDS = 0.2
+FIRST_STEPS_SECONDS = 0.1
+"""Until everything runs."""
+
 log = logging.getLogger("supervisor")
 
 
@@ -35,6 +42,8 @@ class Supervisor:
         self._stopping = stopping
         self._folders = Folders(stack.data_dir)
         self._supervised: list[Supervised] = []
+        self._is_usable = False
+        """Whether broker and database have what every application needs."""
 
     def run(self) -> None:
         """Run until asked to stop. Raises `CannotRun` when the broker's topics or the schema cannot be used."""
@@ -44,21 +53,33 @@ class Supervisor:
             while not self._stopping.is_set():
                 self._step()
         finally:
+            self._folders.usable.unlink(missing_ok=True)
             stop_processes(self._stack, log.info)
             remove_stack(self._stack.data_dir)
 
     def _start(self) -> None:
+        """Start the servers, and beside them what is early; then the rest.
+
+        Two cores have work from the beginning: what is early is not used before topics and schema are there.
+        """
+        self._folders.usable.unlink(missing_ok=True)
         addresses = choose_addresses(self._folders)
-        self._supervise(servers(self._folders, addresses))
-        if not self._until_running():
-            return
+        first = servers(self._folders, addresses)
+        _prepare(first)
         url = postgres_url(self._folders, addresses)
-        ensure_topics(
-            addresses.kafka_bootstrap,
-            self._folders.event_topics(),
-            with_optional=self._folders.wants_ordered_events(),
-        )
-        self._migrate(url, is_embedded=addresses.database_port is not None)
+        programs = [*first, *applications(self._folders, addresses, url)]
+        self._supervise(programs)
+        steps = {
+            "broker": partial(
+                ensure_topics,
+                addresses.kafka_bootstrap,
+                self._folders.event_topics(),
+                with_optional=self._folders.wants_ordered_events(),
+            ),
+            "database": partial(self._migrate, url, is_embedded=addresses.database_port is not None),
+        }
+        if not self._until_done(steps):
+            return
         self._stack = replace(
             self._stack,
             kafka_bootstrap=addresses.kafka_bootstrap,
@@ -70,7 +91,12 @@ class Supervisor:
             alertmanager_url=addresses.alertmanager_url,
             metrics_urls=addresses.metrics_urls,
         )
-        self._supervise([*applications(self._folders, addresses, url), *webhook_sender(url)])
+        write_stack(self._stack)
+        for program in programs:
+            program.on_usable()
+        self._is_usable = True
+        self._folders.usable.touch()
+        self._supervise(webhook_sender(url))
         if self._until_running():
             self._stack = replace(self._stack, is_ready=True)
             write_stack(self._stack)
@@ -82,6 +108,25 @@ class Supervisor:
             Supervised(program, self._stack.id, self._folders.log(program.name), folder) for program in programs
         ]
 
+    def _until_done(self, steps: Mapping[str, Callable[[], None]]) -> bool:
+        """Do each step as soon as the server of its name runs, or at once where that is an outside one.
+
+        False when asked to stop before all are done. Raises the error of a step.
+        """
+        begun: dict[str, Future[None]] = {}
+        with ThreadPoolExecutor(len(steps)) as pool:
+            while not self._stopping.is_set():
+                self._step()
+                starting = {
+                    process.record.name for process in self._supervised if process.record.state is not State.RUNNING
+                }
+                for name in steps.keys() - begun.keys() - starting:
+                    begun[name] = pool.submit(steps[name])
+                done = [step.result() for step in begun.values() if step.done()]
+                if len(done) == len(steps):
+                    return True
+        return False
+
     def _until_running(self) -> bool:
         """Step until every process runs. False when asked to stop before that."""
         while not self._stopping.is_set():
@@ -92,12 +137,12 @@ class Supervisor:
 
     def _step(self) -> None:
         for process in self._supervised:
-            if process.step(time.monotonic()):
+            if (self._is_usable or process.is_early) and process.step(time.monotonic()):
                 log.info("%s", _described(process.record))
                 # At once: an unrecorded process could not be found after a crash of this one.
                 self._stack = replace(self._stack, processes=tuple(process.record for process in self._supervised))
                 write_stack(self._stack)
-        self._stopping.wait(STEP_SECONDS)
+        self._stopping.wait(STEP_SECONDS if self._stack.is_ready else FIRST_STEPS_SECONDS)
 
     def _migrate(self, url: str, *, is_embedded: bool) -> None:
         log.info("migrating the database")
@@ -117,6 +162,17 @@ class Supervisor:
         if answer.returncode != 0:
             last_line = "".join(last_lines(output, 1))
             raise CannotRun(f"The database could not be migrated (all of it is in {output}): {last_line}")
+
+
+def _prepare(programs: Sequence[Program]) -> None:
+    """Make what each program needs for its first start, all at the same time: each takes a second of one core.
+
+    What does not succeed is done again when the program is started, which says why it cannot.
+    """
+    with ThreadPoolExecutor(max(1, len(programs))) as pool:
+        for preparing in [pool.submit(program.command) for program in programs]:
+            with suppress(CannotRun):
+                preparing.result()
 
 
 def _described(process: Process) -> str:

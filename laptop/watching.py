@@ -13,7 +13,6 @@ from deployment.errors import CannotRun
 from laptop.folders import Folders
 from laptop.ports import LOOPBACK
 from metering.vocabulary import Job
-from monitoring.alerts import GROUPS
 from monitoring.rule_file import Part, rule_file
 
 PROMETHEUS = ("prometheus",)
@@ -78,6 +77,8 @@ def prometheus_command(
     `targets` are the metrics ports by program; `runbook` is the page that alerts link to; a reader of metrics
     must bring `token`, if there is one.
     """
+    from monitoring.alerts import GROUPS  # `weir up` needs them only here, after the servers have been started
+
     folders.prometheus.mkdir(parents=True, exist_ok=True)
     disabled = (*DISABLED, *([] if folders.runs(Job.ANALYTICS) else [Part.ANALYTICS]))
     rules = rule_file(GROUPS, runbook=runbook, disabled=disabled)

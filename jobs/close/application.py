@@ -17,7 +17,7 @@ from jobs.close.run import NO_ACCOUNT, NOT_INVOICED, REFUSED, Close
 from jobs.close.series import InvoiceSeries
 from jobs.runtime.environment import Environment
 from jobs.runtime.errors import ExitStatus
-from jobs.runtime.postgres.schema import refuse_other_schema
+from jobs.runtime.postgres.schema_check import refuse_other_schema
 from metering.instants import Clock
 
 log = structlog.get_logger()

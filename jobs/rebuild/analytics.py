@@ -10,7 +10,7 @@ from jobs.analytics.patterns.declared import begin_again as patterns_begin_again
 from jobs.rebuild.reading import whole
 from jobs.runtime.errors import Refused
 from jobs.runtime.postgres.ownership import Ownership
-from jobs.runtime.postgres.schema import refuse_other_schema
+from jobs.runtime.postgres.schema_check import refuse_other_schema
 from jobs.runtime.postgres.session import Session
 from jobs.streams import Table
 from metering.reports import Phase

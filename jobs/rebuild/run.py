@@ -29,7 +29,7 @@ from jobs.runtime.postgres.meters_table import declare
 from jobs.runtime.postgres.ownership import Ownership
 from jobs.runtime.postgres.rules_backup import Rows, RulesBackup, read_backup, restore, stored_rules, write_backup
 from jobs.runtime.postgres.rules_table import RulesTable
-from jobs.runtime.postgres.schema import refuse_other_schema
+from jobs.runtime.postgres.schema_check import refuse_other_schema
 from jobs.runtime.postgres.session import Session
 from jobs.runtime.postgres.sink import place_position, stage
 from jobs.runtime.stored_config import parse_stored_config

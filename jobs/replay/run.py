@@ -41,7 +41,7 @@ from jobs.runtime.effective_rules import EffectiveRules, History, effective_at
 from jobs.runtime.errors import Refused
 from jobs.runtime.job import Fold
 from jobs.runtime.postgres.rules_table import stored_history
-from jobs.runtime.postgres.schema import refuse_other_schema
+from jobs.runtime.postgres.schema_check import refuse_other_schema
 from jobs.runtime.postgres.session import Session
 from jobs.runtime.postgres.sink import stage
 from jobs.settings.stored_meters import restored

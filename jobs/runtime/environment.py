@@ -38,6 +38,10 @@ class Environment(BaseModel):
     erasure_keys: str = Field(
         default="", repr=False, description="Secrets of `weir forget`, separated by commas, the newest first."
     )
+    starts_after: Path | None = Field(
+        default=None,
+        description="A file. Until it is there the driver uses neither broker nor database: its Java starts meanwhile.",
+    )
     submitted: bool = Field(
         default=False, description="True in a driver pod: spark-submit has decided master, memory and addresses."
     )

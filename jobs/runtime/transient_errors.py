@@ -14,7 +14,6 @@ from deltalake.exceptions import CommitFailedError, DeltaError
 from obstore.exceptions import BaseError as StoreError
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException, PythonException
-from sqlalchemy.exc import DBAPIError
 
 from jobs.runtime.errors import NotYet
 from jobs.runtime.postgres.unavailable import database_is_unavailable
@@ -83,8 +82,9 @@ def transient_error_of(error: BaseException) -> NotYet | None:
     """What to wait for after `error`; None for an error that waiting does not mend."""
     if isinstance(error, NotYet):
         return error
-    if isinstance(error, DBAPIError) and error.orig is not None:
-        return transient_error_of(error.orig)
+    # Of SQLAlchemy, which drivers load only where a schema is not this version's.
+    if isinstance(driver_error := getattr(error, "orig", None), psycopg.Error):
+        return transient_error_of(driver_error)
     cause = _cause(error)
     return None if cause is None else NotYet(cause, _in_a_line(error))
 

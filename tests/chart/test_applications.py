@@ -14,9 +14,10 @@ import yaml
 from jobs.analytics.config import AnalyticsConfig
 from jobs.backoff import MAX_DELAY_SECONDS
 from jobs.billing.config import BillingConfig
+from jobs.config_files import validated
 from jobs.ingestion.config import IngestionConfig
 from jobs.joins.config import JoinsConfig
-from jobs.stack import Jobs, validated
+from jobs.stack import Jobs
 from metering.vocabulary import ALWAYS, Job
 from monitoring.liveness import PATH
 from tests.chart.crd import application_schema, pod_parts

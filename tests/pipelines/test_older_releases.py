@@ -22,7 +22,8 @@ from jobs.runtime.postgres.migrator import alembic_config, migrator
 from jobs.runtime.postgres.older_releases import CHANGED, UNDECLARED, refusal
 from jobs.runtime.postgres.ownership import Ownership
 from jobs.runtime.postgres.reader_role import ROLE
-from jobs.runtime.postgres.schema import migrate, refuse_other_schema, schema_is_current
+from jobs.runtime.postgres.schema import migrate, schema_is_current
+from jobs.runtime.postgres.schema_check import refuse_other_schema
 from tests.database_rows import write
 from tests.expansions import Schema, missed, schema_of
 from tests.job_roles import url_of

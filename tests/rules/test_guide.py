@@ -24,11 +24,12 @@ from cli.main import app
 from cli.validated_lines import INVALID, VALID, ValidatedLines
 from jobs.billing.messages import window_message
 from jobs.close.config import CloseConfig
+from jobs.config_files import validated
 from jobs.queries.invoices import COLUMNS as INVOICE_COLUMNS
 from jobs.queries.periods import Window
 from jobs.queries.usage import UsageQuery
 from jobs.queries.usage_keys import Key
-from jobs.stack import BESIDE_JOBS, load_stack_config, validated
+from jobs.stack import BESIDE_JOBS, load_stack_config
 from metering.contracts.schema import contracts_of
 from metering.contracts.shipped import shipped
 from tests.pages import HISTORY, PAGES, ROOT, Block, blocks, blocks_of, row_of

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import re
+import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from deployment.processes import ProcessId
 from deployment.stack import KAFKA_VARIABLE, POSTGRES_VARIABLE, Process, Stack, State
+from jobs.runtime.kafka.access import KafkaAccess
 from jobs.runtime.postgres.address import in_schema
-from laptop import class_archive
+from laptop import broker, class_archive, connect
 from laptop.folders import Folders
-from laptop.launch import AlreadyRunning, locked, not_ready
+from laptop.java import archive_of, find_java
+from laptop.launch import AlreadyRunning, archives_missing, locked, not_ready
 from laptop.programs import applications, choose_addresses, postgres_url, servers
+from laptop.server_archives import archiving
 from laptop.stopping import FIRST_TO_LAST
 
 
@@ -66,6 +71,44 @@ def test_without_a_class_archive_java_is_started_plainly(tmp_path: Path, monkeyp
     assert "SharedArchiveFile" not in class_archive.submit_arguments()["PYSPARK_SUBMIT_ARGS"]
     archive.touch()
     assert f"-XX:SharedArchiveFile={archive}" in class_archive.submit_arguments()["PYSPARK_SUBMIT_ARGS"]
+
+
+def test_servers_start_with_the_archives_that_were_made_of_their_classes(
+    folders: Folders, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "prefix", str(folders.data))
+    for name in ("spark", "broker", "connect"):
+        monkeypatch.setattr(f"laptop.launch.{'connector' if name == 'spark' else name}_jars", lambda: folders.data)
+    commands: dict[str, Callable[[], list[str]]] = {
+        "broker": lambda: broker.server_command(folders.broker, folders.data),
+        "connect": lambda: connect.server_command(
+            folders.connect, folders.data, connect.Worker(KafkaAccess(bootstrap="kafka:9092"), 1)
+        ),
+    }
+    assert "(spark, broker, connect)" in archives_missing()
+    for name, command in commands.items():
+        plain, archive = command(), archive_of(name, folders.data)
+        java = plain.index(str(find_java()))
+        training = archiving(plain, archive)
+        assert training[: java + 2] == [*plain[: java + 1], f"-XX:ArchiveClassesAtExit={archive}"]
+        assert training[-1] == plain[-1]
+        archive.parent.mkdir(exist_ok=True)
+        archive.touch()
+        assert command()[: java + 2] == [*plain[: java + 1], f"-XX:SharedArchiveFile={archive}"]
+        assert [word for word in command() if word in plain] == plain
+    assert "(spark)" in archives_missing()
+    archive_of("spark", folders.data).touch()
+    assert archives_missing() == ""
+
+
+def test_only_a_java_that_drivers_leave_idle_is_not_optimized(
+    folders: Folders, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("laptop.programs.capture.password", lambda _: "secret")
+    folders.database.mkdir(parents=True)
+    programs = applications(folders, choose_addresses(folders), "postgresql://127.0.0.1/weir")
+    arguments = {program.name: program.environment.get(class_archive.SUBMIT_VARIABLE, "") for program in programs}
+    assert {name for name, given in arguments.items() if "TieredStopAtLevel=1" in given} == {"joins", "billing"}
 
 
 def test_every_program_is_stopped_in_a_defined_order(folders: Folders, monkeypatch: pytest.MonkeyPatch) -> None:

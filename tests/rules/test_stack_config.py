@@ -11,8 +11,9 @@ import yaml
 from typer.testing import CliRunner
 
 from cli.main import app
+from jobs.config_files import validated
 from jobs.ingestion.config import IngestionConfig
-from jobs.stack import load_stack_config, validated
+from jobs.stack import load_stack_config
 from tests.corpus.contracts import completions_with
 
 GPU = completions_with(

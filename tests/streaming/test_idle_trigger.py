@@ -71,6 +71,7 @@ def test_while_events_come_the_next_look_is_the_drivers_next_round(
 ) -> None:
     """And after a quiet look it is as many rounds (of a second) away as usual."""
     topic, seldom = Topic.make(broker), {"trigger_interval_seconds": 4, "heartbeat_interval_seconds": 60}
+    monkeypatch.setattr(TopicSource, "just_started_seconds", 0.0)
     seen = looks(monkeypatch)
     with running_ingestion(spark, database, tmp_path, topic, **seldom) as wait_until:
         for number in range(4):
@@ -82,6 +83,16 @@ def test_while_events_come_the_next_look_is_the_drivers_next_round(
         wait_until(lambda: sum(not has_events for _, has_events in seen) >= 3, "three quiet looks")
     gaps = {(has_events, later - at) for (at, has_events), (later, _) in pairwise(seen)}
     assert gaps == {(True, 1), (False, 4)}
+
+
+def test_after_its_start_the_driver_looks_as_soon_as_while_events_come(
+    spark: SparkSession, database: str, broker: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic, seldom = Topic.make(broker), {"trigger_interval_seconds": 60, "heartbeat_interval_seconds": 60}
+    seen = looks(monkeypatch)
+    with running_ingestion(spark, database, tmp_path, topic, **seldom) as wait_until:
+        wait_until(lambda: len(seen) >= 3, "three looks that found no event")
+    assert {(has_events, later - at) for (at, has_events), (later, _) in pairwise(seen)} == {(False, 1)}
 
 
 @pytest.mark.long

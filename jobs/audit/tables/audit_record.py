@@ -21,7 +21,7 @@ from jobs.audit.recompute.money import Changed, added, money_by_cause, rows_by_c
 from jobs.audit.run import Audit, NotBilledError
 from jobs.audit.tables.database import connected
 from jobs.runtime.errors import Refused
-from jobs.runtime.postgres.schema import refuse_other_schema
+from jobs.runtime.postgres.schema_check import refuse_other_schema
 from metering.digits import EXACT
 from metering.texts import encodable
 

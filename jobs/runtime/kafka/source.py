@@ -54,6 +54,8 @@ COPIES = 5
 FEW_RECORDS_TIMEOUT_MS = 15_000
 LOOK_SECONDS = 1.0
 """How often the driver looks around, at least."""
+FIRST_LOOK_SECONDS = 0.25
+"""From the start of the query to the first look."""
 MAX_GROWTH = 10
 """By what factor batches grow at once: what follows may be as large as what had made them small."""
 
@@ -71,6 +73,9 @@ def _taken(offsets_by_topic: Mapping[str, Mapping[int, int]]) -> int:
 class TopicSource(IdleTrigger):
     """Reads the topics of events from the journal's own positions; the query is idle while the driver can itself."""
 
+    just_started_seconds = 30.0
+    """As long after a start the driver looks as often as while events come: who starts it is about to send some."""
+
     def __init__(self, job: TopicJob[Any], context: Context[Any], sink: TopicSink) -> None:
         config, environment = context.config, context.environment
         self._job = job
@@ -80,7 +85,8 @@ class TopicSource(IdleTrigger):
         self._interval = LookInterval(config.trigger_interval_seconds, config.min_trigger_interval_seconds)
         self._watched_seconds, self._has_come = 0.0, True
         self._until_due, self._used_cpu_seconds = 0, time.process_time()
-        self.look_seconds = min(LOOK_SECONDS, self._interval.usual)
+        self.look_seconds = min(FIRST_LOOK_SECONDS, self._interval.usual)
+        self._just_started_until = context.clock.monotonic() + self.just_started_seconds
         self._sink = sink
         self._kafka = environment.kafka
         self._admin = AdminClient(self._kafka.librdkafka())
@@ -226,7 +232,8 @@ class TopicSource(IdleTrigger):
         used, before = time.process_time(), self._used_cpu_seconds
         self._used_cpu_seconds = used
         has_events = found is not None and not _are_heartbeats(found)
-        seconds = self._interval.after(used - before, has_events=has_events)
+        has_just_started = self._clock.monotonic() < self._just_started_until
+        seconds = self._interval.after(used - before, has_events=has_events or has_just_started)
         self._until_due = math.ceil(seconds / LOOK_SECONDS)
         self.look_seconds = seconds / self._until_due
 

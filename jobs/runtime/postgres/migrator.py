@@ -13,10 +13,10 @@ from sqlalchemy import Connection, Engine, create_engine, text
 from sqlalchemy.pool import NullPool
 
 from jobs.runtime.postgres.address import in_schema, schema_of
+from jobs.runtime.postgres.migration_files import MIGRATIONS
 from jobs.runtime.postgres.own_schema import place, prepare_move
 from jobs.runtime.postgres.session import CONNECT_TIMEOUT_SECONDS
 
-MIGRATIONS = Path(__file__).with_name("migrations")
 LOCK_TIMEOUT = "20s"
 """Longer than a driver that hangs in a transaction lasts (`ownership.IDLE_IN_TRANSACTION_LIMIT`)."""
 MIGRATION_LOCK = 0x57656972

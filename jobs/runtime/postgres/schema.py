@@ -22,11 +22,12 @@ from jobs.runtime.postgres.address import SCHEMA_VARIABLE, in_schema, schema_of
 from jobs.runtime.postgres.api_reader import ensure_api_reader
 from jobs.runtime.postgres.downgrade import USES, Use
 from jobs.runtime.postgres.job_roles import grant_to_jobs
-from jobs.runtime.postgres.migrator import LOCK_TIMEOUT, MIGRATIONS, alembic_config, driver_of, engine, migrator
+from jobs.runtime.postgres.migration_files import MIGRATIONS
+from jobs.runtime.postgres.migrator import LOCK_TIMEOUT, alembic_config, driver_of, engine, migrator
 from jobs.runtime.postgres.older_releases import publish, refusal
 from jobs.runtime.postgres.reader_role import ensure_reader, set_reader_password
 
-__all__ = ["MIGRATIONS", "migrate", "migrator", "refuse_other_schema", "schema_is_current", "schema_problem"]
+__all__ = ["MIGRATIONS", "migrate", "migrator", "schema_is_current", "schema_problem"]
 
 MIGRATION_ATTEMPTS = 5
 PAUSE_SECONDS = 1.0
@@ -105,12 +106,6 @@ def schema_problem(url: str, *, migrations: Path = MIGRATIONS) -> str | None:
     with engine(url).connect() as connection:
         applied = _applied(connection, schema)
         return _problem(connection, schema, ScriptDirectory.from_config(alembic_config(migrations)), applied)
-
-
-def refuse_other_schema(url: str, *, migrations: Path = MIGRATIONS) -> None:
-    """Raises Refused unless the database has this version's schema, or a newer one that lets this version run."""
-    if (problem := schema_problem(url, migrations=migrations)) is not None:
-        raise Refused(problem)
 
 
 def _problem(connection: Connection, schema: str, scripts: ScriptDirectory, applied: str | None) -> str | None:
