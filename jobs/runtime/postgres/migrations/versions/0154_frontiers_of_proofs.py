@@ -3,7 +3,7 @@
 from alembic import op
 
 revision = "0154"
-down_revision = "0151"
+down_revision = "0152"
 is_expansion = True
 
 SCHEMA = """
