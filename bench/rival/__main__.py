@@ -92,9 +92,9 @@ def main(
     tell("Flink's environment")
     python, jar = flink()
     measured = list[Repetition]()
-    for number in range(1, repetitions + 1):
+    for repetition in range(1, repetitions + 1):
         for count in counts:
-            tell(f"{count:,} events, repetition {number} of {repetitions}")
+            tell(f"{count:,} events, repetition {repetition} of {repetitions}")
             measured.append(_all_in_turn(python, jar, Plan(warm_up, count, 0), tell))
     _report(measured, warm_up)
 

@@ -82,7 +82,8 @@ class IdentityFilter:
         return found
 
     def _are_set(self, place: Words, bits: Words) -> NDArray[np.bool_]:
-        return (self._words[place & self._last] & bits) == bits
+        found: NDArray[np.bool_] = (self._words[place & self._last] & bits) == bits
+        return found
 
     def halve(self) -> None:
         """Take half the memory; more strangers pass, and no member is lost."""

@@ -33,11 +33,11 @@ words = st.integers(0, 2**64 - 1)
 @given(st.sets(st.tuples(words, words), min_size=1, max_size=200), st.integers(0, MAX_HALVINGS))
 def test_no_member_is_lost(members: set[tuple[int, int]], halvings: int) -> None:
     rows = pl.DataFrame(list(members), schema={"high": pl.UInt64, "low": pl.UInt64}, orient="row")
-    members = Probes(rows["high"].to_numpy(), rows["low"].to_numpy())
-    found = IdentityFilter(members)
+    asked = Probes(rows["high"].to_numpy(), rows["low"].to_numpy())
+    found = IdentityFilter(asked)
     for _ in range(halvings):
         found.halve()
-    assert found.may_hold(members).all()
+    assert found.may_hold(asked).all()
 
 
 def test_members_are_kept_and_few_strangers_pass_as_memory_gets_short() -> None:
