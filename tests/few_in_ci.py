@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
 from hashlib import sha256
 
 import pytest
@@ -25,12 +24,5 @@ def leave_to_long(items: list[pytest.Item]) -> None:
         mark = of_test[0].get_closest_marker(MARK)
         assert mark is not None
         (count,) = mark.args
-        kept = in_ci([item.nodeid for item in of_test], count)
-        for item in of_test:
-            if item.nodeid not in kept:
-                item.add_marker(pytest.mark.long)
-
-
-def in_ci(cases: Iterable[str], count: int) -> list[str]:
-    """Those of a test's cases, by their node ids, that CI runs."""
-    return sorted(cases, key=lambda case: sha256(case.encode()).digest())[:count]
+        for item in sorted(of_test, key=lambda item: sha256(item.nodeid.encode()).digest())[count:]:
+            item.add_marker(pytest.mark.long)

@@ -8,17 +8,14 @@ from __future__ import annotations
 import pytest
 
 from jobs.streams import EVENTS_TOPIC
-from tests.few_in_ci import in_ci
 from tests.simulation.applications import commits_of_delta_rs
 from tests.simulation.calls import Fault
 from tests.simulation.history import ALIASES, drawn
 from tests.simulation.simulate import shrunk, simulate, simulate_seed
 from tests.simulation.steps import AddPartition, Name, Pass, Publish, Run, Send
 from tests.simulation.topics import MORE, PLACES, TYPES, EndTopic, LeaveOut, ListTopics
-from tests.simulation.world import driver_rows_of
 
 HISTORIES = 24
-PLACE = "tests/simulation/test_histories.py"
 
 
 @pytest.mark.few_in_ci(1)
@@ -87,18 +84,6 @@ def test_aliases_of_histories_change_end_and_are_told_before_and_after_the_usage
     sent = [place for place, step in enumerate(steps) if isinstance(step, Send)]
     assert any(isinstance(step, Name) and place > sent[0] for place, step in enumerate(steps))
     assert {step.model for step in steps if isinstance(step, Publish)} == {"fast", "dear"}
-
-
-def test_the_histories_of_ci_have_each_size_of_a_batch_in_each_application_that_has_two() -> None:
-    seeds = set[int]()
-    for test in [one for one in globals().values() if hasattr(one, "pytestmark")]:
-        marks = {mark.name: mark.args for mark in test.pytestmark}
-        if "few_in_ci" in marks:
-            named = {f"{PLACE}::{test.__name__}[{seed}]": seed for seed in marks["parametrize"][1]}
-            seeds |= {named[case] for case in in_ci(named, *marks["few_in_ci"])}
-    assert len(seeds) > 4
-    for job in ("ingestion", "joins", "billing"):
-        assert {driver_rows_of(seed)[job] for seed in seeds} == {1, 100, 50_000}, job
 
 
 @pytest.mark.long

@@ -47,8 +47,6 @@ CONFIGS: Mapping[str, type[JobConfig]] = {
     "billing": BillingConfig,
 }
 ENOUGH_CALLS = 100_000
-DRIVER_ROWS = (1, 100, 50_000)
-"""The last is the default where there are executors."""
 MAX_PARTITIONS = 4
 """Of a topic."""
 MAX_ROUNDS = 12
@@ -67,12 +65,6 @@ class Skewed:
 
     def monotonic(self) -> float:
         return self._clock.monotonic()
-
-
-def driver_rows_of(seed: int) -> dict[str, int]:
-    """Up to how many rows of a batch the driver takes itself, in each application that has two sizes."""
-    drawn = {"ingestion": "records of ingestion", "joins": "rows of joins", "billing": "rows of billing"}
-    return {job: random.Random(f"{seed} {rows}").choice(DRIVER_ROWS) for job, rows in drawn.items()}
 
 
 class StandsStillError(AssertionError):
@@ -101,11 +93,12 @@ class World:
             ingestion={
                 "contracts": CONTRACTS,
                 "backfill": BACKFILL,
+                "driver_rows": random.Random(f"{seed} rows of ingestion").choice((1, 100, 50_000)),
             },
             sessionization={"min_batch_interval_seconds": 0},
+            joins={"driver_rows": random.Random(f"{seed} rows of joins").choice((1, 100, 50_000))},
+            billing={"driver_rows": random.Random(f"{seed} driver rows").choice((1, 100, 50_000))},
         )
-        for job, rows in driver_rows_of(seed).items():
-            self.settings[job]["driver_rows"] = rows
         self.drivers: dict[str, list[Application]] = {name: [] for name in JOBS}
         self.sent: list[bytes] = []
         """Events that can be repeated."""
