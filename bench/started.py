@@ -5,10 +5,7 @@ from __future__ import annotations
 import os
 import statistics
 import tempfile
-import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -17,8 +14,8 @@ from typing import Annotated
 import typer
 
 from bench.processes import cpu_seconds
-from bench.stack import POLL_SECONDS, Probes, running, weir
-from deployment.stack import Stack, StackNotRunning, running_stack
+from bench.stack import Probes, running
+from deployment.stack import Stack
 from laptop.folders import Folders
 
 
@@ -32,13 +29,8 @@ class Started:
     cpu_seconds: dict[str, float]
 
 
-def measure_start(data_dir: Path, *, is_early: bool = False) -> Started:
-    """Start a stack as `weir up` does, send one event when everything runs, and stop it after its window is there.
-
-    `is_early`: send it as soon as there are topics, which is before the applications run.
-    """
-    if is_early:
-        return _measure_early(data_dir)
+def measure_start(data_dir: Path) -> Started:
+    """Start a stack as `weir up` does, send one event when everything runs, and stop it after its window is there."""
     load, began = os.getloadavg()[0], time.monotonic()
     with running(data_dir) as stack:
         ready = time.monotonic() - began
@@ -48,38 +40,6 @@ def measure_start(data_dir: Path, *, is_early: bool = False) -> Started:
         first_result = time.monotonic() - began
         _refuse_unless_billed(probes)
         return Started(load, ready, first_result, _used(stack))
-
-
-def _measure_early(data_dir: Path) -> Started:
-    load, began = os.getloadavg()[0], time.monotonic()
-    with _starting(data_dir) as starting:
-        while (stack := _with_topics(data_dir)) is None:
-            time.sleep(POLL_SECONDS)
-        probes = Probes(stack)
-        probes.send()
-        probes.wait_for_all()
-        first_result = time.monotonic() - began
-        _refuse_unless_billed(probes)
-        starting.join()
-        return Started(load, time.monotonic() - began, first_result, _used(running_stack(data_dir)))
-
-
-@contextmanager
-def _starting(data_dir: Path) -> Iterator[threading.Thread]:
-    starting = threading.Thread(target=weir, args=(data_dir, "up", "--detach"))
-    starting.start()
-    try:
-        yield starting
-    finally:
-        starting.join()
-        weir(data_dir, "down")
-
-
-def _with_topics(data_dir: Path) -> Stack | None:
-    try:
-        return running_stack(data_dir)
-    except StackNotRunning:
-        return None
 
 
 def _refuse_unless_billed(probes: Probes) -> None:
@@ -96,7 +56,6 @@ def _used(stack: Stack) -> dict[str, float]:
 
 def main(
     times: Annotated[int, typer.Option(help="How often; the median counts.", min=1)] = 3,
-    early: Annotated[bool, typer.Option("--early", help="Send the event as soon as there are topics.")] = False,
     keep: Annotated[Path | None, typer.Option(help="Keep the logs in this folder.")] = None,
 ) -> None:
     """Each time in a folder of its own, so with an empty broker and database."""
@@ -104,7 +63,7 @@ def main(
     with tempfile.TemporaryDirectory(prefix="weir-bench-") as scratch:
         for number in range(times):
             folder = (keep or Path(scratch)) / f"{datetime.now(UTC):%H%M%S}-{number}"
-            start = measure_start(folder, is_early=early)
+            start = measure_start(folder)
             found.append(start)
             cpu = ", ".join(f"{name} {seconds:.1f}" for name, seconds in start.cpu_seconds.items())
             typer.echo(
