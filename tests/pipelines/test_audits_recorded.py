@@ -228,9 +228,9 @@ def test_an_audit_of_a_period_does_not_claim_what_retention_has_removed_of_it(hi
 @pytest.mark.parametrize("removed", [timedelta(days=-1), timedelta(), timedelta(days=2)])
 def test_an_audit_of_a_period_is_recorded_from_where_everything_was_left_on(database: str, removed: timedelta) -> None:
     asked = Scope(NOW - timedelta(days=40), NOW)
-    Record(database, asked).compared(7, NOW - timedelta(days=40) + removed)
-    Record(database, asked).compared(7, None)
-    Record(database, EVERYTHING).compared(7, NOW)
+    Record(database, asked).compared(7, NOW, NOW - timedelta(days=40) + removed)
+    Record(database, asked).compared(7, None, None)
+    Record(database, EVERYTHING).compared(7, NOW, NOW)
     of_period, whole, everything = (row["received_from"] for row in rows_of(database))
     assert of_period == NOW - timedelta(days=40) + max(removed, timedelta())
     assert (whole, everything) == (asked.since, None)

@@ -710,8 +710,8 @@ def test_a_month_that_is_invoiced_after_a_later_one_hides_no_change_of_that(book
     assert books.faults() == []
 
 
-def test_a_straggler_whose_wait_ends_after_the_close_is_no_fault_and_is_on_the_next_invoice(books: Books) -> None:
-    """F passes the deadline while nobody uses anything: no position of usage says that the month has changed."""
+def hold_straggler(books: Books) -> BillingConfig:
+    """At the end of October 1,000 tokens are billed, and 2,000 wait for ten days, and are billed then."""
     waits: Any = {"late_policy": {"input_tokens": "hold"}, "hold": {"seconds": 864_000, "expires": "correct"}}
     holding = BillingConfig.model_validate(waits)
     books.open()
@@ -720,10 +720,21 @@ def test_a_straggler_whose_wait_ends_after_the_close_is_no_fault_and_is_on_the_n
     bill(books.connection, [late], holding)
     books.lsn += 1
     books.end(OCTOBER)
-    assert [row["total"] for row in books.leave_open(OCTOBER, Open.HELD)] == [Decimal("1.50")]
+    return holding
+
+
+def end_wait(books: Books, holding: BillingConfig) -> None:
+    """F passes the deadline, and no usage comes."""
     passed = NOON + timedelta(days=40)
     bill(books.connection, [], holding, frontier=passed, next_position=books.lsn)
     books.reach(passed)
+
+
+def test_a_straggler_whose_wait_ends_after_the_close_is_no_fault_and_is_on_the_next_invoice(books: Books) -> None:
+    """F passes the deadline while nobody uses anything: no position of usage says that the month has changed."""
+    holding = hold_straggler(books)
+    assert [row["total"] for row in books.leave_open(OCTOBER, Open.HELD)] == [Decimal("1.50")]
+    end_wait(books, holding)
     assert [row["quantity"] for row in books.rows("SELECT quantity FROM usage_months")] == [Decimal(3_000)]
     assert [check.holds for check in check_invoices(books.database)] == [True, True]
     books.end(NOVEMBER)
@@ -733,18 +744,9 @@ def test_a_straggler_whose_wait_ends_after_the_close_is_no_fault_and_is_on_the_n
 
 def test_a_straggler_whose_wait_ends_after_the_audit_is_audited_before_it_is_on_an_invoice(books: Books) -> None:
     """Nobody uses anything between an audit and the close, but what has waited is billed."""
-    waits: Any = {"late_policy": {"input_tokens": "hold"}, "hold": {"seconds": 864_000, "expires": "correct"}}
-    holding = BillingConfig.model_validate(waits)
-    books.open()
-    books.use(1_000)
-    late = usage_row(books.lsn, NOON, timedelta(days=28), price=PRICE, quantities={Meter.INPUT_TOKENS: 2_000})
-    bill(books.connection, [late], holding)
-    books.lsn += 1
-    books.end(OCTOBER)
+    holding = hold_straggler(books)
     books.audit(EVERYTHING)
-    passed = NOON + timedelta(days=40)
-    bill(books.connection, [], holding, frontier=passed, next_position=books.lsn)
-    books.reach(passed)
+    end_wait(books, holding)
     assert [row["total"] for row in books.close(OCTOBER)] == [Decimal("4.50")]
     assert len(books.audits) == 2
     books.close(OCTOBER)
