@@ -98,9 +98,9 @@ class IngestionConfig(JobConfig):
         default=256,
         ge=128,
         le=65_536,
-        description="Memory for identities, in MiB: half of it for the newest, 44 bytes each; 4 to 128 bits for each of "
-        "the others within the exact horizon, and for times of older events. Below 64 bits, parts of the journal are "
-        "read in vain. Identities without room are looked up in the journal.",
+        description="Memory for identities, in MiB: half of it for the newest, 44 bytes each; 4 to 128 bits for each "
+        "of the others within the exact horizon, and for times of older events. Below 64 bits, parts of the "
+        "journal are read in vain. Identities without room are looked up in the journal.",
     )
     driver_rows: int | None = Field(
         default=None,
