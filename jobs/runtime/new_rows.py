@@ -77,7 +77,8 @@ def driver_new_rows(
 def in_parts(rows: pa.Table, most: int, counted: Sequence[str], max_counted: int) -> Iterator[pa.Table]:
     """The rows of a table by lsn, so few at once that they and what they say in the columns `counted` are not too many.
 
-    At most `most` rows, which with their values that are not null are about `max_counted`; nothing of no rows.
+    At most `most` rows, which with their values that are not null are at most `max_counted`, unless one row is more.
+    Each part has as many as it may. Nothing of no rows.
     """
     values = len(rows) + sum(len(rows) - rows[name].null_count for name in counted)
     if len(rows) <= most and values <= max_counted:
@@ -85,11 +86,15 @@ def in_parts(rows: pa.Table, most: int, counted: Sequence[str], max_counted: int
             yield rows
         return
     ordered = rows.sort_by("lsn")
-    value_counts = pl.DataFrame(ordered.select(["lsn", *counted])).select(pl.sum_horizontal(pl.all().is_not_null()))
-    first = 0
-    for length in (value_counts.to_series().cum_sum() // max_counted).rle().struct.field("len"):
-        yield from (ordered.slice(at, min(most, first + length - at)) for at in range(first, first + length, most))
+    each = pl.DataFrame(ordered.select(["lsn", *counted])).select(pl.sum_horizontal(pl.all().is_not_null()))
+    values_until = each.to_series().cum_sum()
+    first, before = 0, 0
+    while first < len(ordered):
+        fitting = int(values_until.search_sorted(before + max_counted, side="right")) - first
+        length = min(max(1, fitting), most)
+        yield ordered.slice(first, length)
         first += length
+        before = int(values_until[min(first, len(ordered)) - 1])
 
 
 def new_records(records: pl.DataFrame, positions: Mapping[str, Mapping[int, int]]) -> pl.DataFrame:
