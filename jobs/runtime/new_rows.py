@@ -86,8 +86,8 @@ def in_parts(rows: pa.Table, most: int, counted: Sequence[str], max_counted: int
             yield rows
         return
     ordered = rows.sort_by("lsn")
-    each = pl.DataFrame(ordered.select(["lsn", *counted])).select(pl.sum_horizontal(pl.all().is_not_null()))
-    values_until = each.to_series().cum_sum()
+    value_counts = pl.DataFrame(ordered.select(["lsn", *counted])).select(pl.sum_horizontal(pl.all().is_not_null()))
+    values_until = value_counts.to_series().cum_sum()
     first, before = 0, 0
     while first < len(ordered):
         fitting = int(values_until.search_sorted(before + max_counted, side="right")) - first
