@@ -83,8 +83,10 @@ THOUGHTS = _USAGE + "experimental.reasoning_tokens"
 OF_XAI, TOTAL = _USAGE + "cached_prompt_text_tokens", _USAGE + "total_tokens"
 """The first is in the spans of xAI's SDK alone, whose reasoning is beside its output, as the total says."""
 RUN_TYPE = "langsmith.span.kind"
-CALLS = frozenset(("llm", "embedding"))
-"""LangSmith calls a prompt's template `chat`, too, and a search in documents `embeddings`: its own word tells."""
+NO_CALLS = frozenset(("chain", "tool", "retriever", "prompt", "parser"))
+"""LangSmith calls a prompt's template `chat`, too, and a search in documents `embeddings`: its own word tells, which
+its guide writes in capitals.
+"""
 DETAILS = {
     "cached_tokens": ("input_token_details", "cache_read"),
     "cache_write_tokens": ("input_token_details", "cache_creation"),
@@ -137,7 +139,7 @@ def usage_of(spans: Iterable[SpanRecord], account_attribute: str) -> SpanUsage:
         operation = span.attributes.get(OPERATION)
         if span.problem is not None:
             found.spans.append(UsageSpan(span.id, problem=span.problem))
-        elif span.attributes.get(RUN_TYPE, "llm") not in CALLS:
+        elif str(span.attributes.get(RUN_TYPE)).lower() in NO_CALLS:
             continue
         elif operation in OPERATIONS:
             found.spans.append(_usage_span(span, account_attribute))
