@@ -270,6 +270,13 @@ def test_parts_that_langsmith_has_as_a_text_are_read() -> None:
         "gen_ai.usage.input_token_details": '{"flex_cache_read":700,"flex":500,"cache_creation":20}'
     }
     assert data(CALL | script).items() >= {"cached_tokens": 700, "cache_write_tokens": 20}.items()
+    for total in ("0", "70", "None"):  # LangChain's own release writes 0, others the sum or nothing.
+        of_anthropic = (
+            f"{{'cache_creation': {total}, 'ephemeral_5m_input_tokens': 50, 'ephemeral_1h_input_tokens': 20}}"
+        )
+        assert data(CALL | {"gen_ai.usage.input_token_details": of_anthropic})["cache_write_tokens"] == 70
+    nothing_written = "{'cache_creation': 0, 'ephemeral_5m_input_tokens': 0}"
+    assert data(CALL | {"gen_ai.usage.input_token_details": nothing_written})["cache_write_tokens"] == 0
     # A name of its own comes first.
     assert data(CALL | python | {"gen_ai.usage.cache_read.input_tokens": 600})["cached_tokens"] == 600
     for nothing in ("", "{}", "{'cache_read': None}", "{'cache_read': -1}"):
