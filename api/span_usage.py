@@ -83,17 +83,24 @@ THOUGHTS = _USAGE + "experimental.reasoning_tokens"
 OF_XAI, TOTAL = _USAGE + "cached_prompt_text_tokens", _USAGE + "total_tokens"
 """The first is in the spans of xAI's SDK alone, whose reasoning is beside its output, as the total says."""
 RUN_TYPE = "langsmith.span.kind"
-CALLS = frozenset(("llm", "embedding"))
-"""LangSmith calls a prompt's template `chat`, too, and a search in documents `embeddings`: its own word tells."""
+NO_CALLS = frozenset(("chain", "tool", "retriever", "prompt", "parser"))
+"""LangSmith calls a prompt's template `chat`, too, and a search in documents `embeddings`: its own word tells, which
+its guide writes in capitals.
+"""
 DETAILS = {
     "cached_tokens": ("input_token_details", "cache_read"),
-    "cache_write_tokens": ("input_token_details", "cache_creation"),
+    # Where Anthropic says for how long, LangChain has 0 as `cache_creation`.
+    "cache_write_tokens": (
+        *("input_token_details", "cache_creation"),
+        *("ephemeral_5m_input_tokens", "ephemeral_1h_input_tokens"),
+    ),
     "audio_input_tokens": ("input_token_details", "audio"),
     "reasoning_tokens": ("output_token_details", "reasoning"),
     "audio_output_tokens": ("output_token_details", "audio"),
 }
-"""Column → LangSmith's attribute, a text of JSON or of Python, and the member of it that reports the column. The
-member's name begins with OpenAI's tier where that is priority or flex."""
+"""Column → LangSmith's attribute, a text of JSON or of Python, and the member of it that reports the column, or, if
+that is more, those that report its parts. A member's name begins with OpenAI's tier where that is priority or flex.
+"""
 ERROR_TYPE = "error.type"
 NO_NAME = re.compile(r"(?:[A-Za-z]+[-_.])*[A-Za-z]?[0-9]{1,13}|[A-Za-z]{1,12}")
 """A response's id that others soon have, too: Ollama and servers like it number theirs at random below 999, and others
@@ -137,7 +144,7 @@ def usage_of(spans: Iterable[SpanRecord], account_attribute: str) -> SpanUsage:
         operation = span.attributes.get(OPERATION)
         if span.problem is not None:
             found.spans.append(UsageSpan(span.id, problem=span.problem))
-        elif span.attributes.get(RUN_TYPE, "llm") not in CALLS:
+        elif str(span.attributes.get(RUN_TYPE)).lower() in NO_CALLS:
             continue
         elif operation in OPERATIONS:
             found.spans.append(_usage_span(span, account_attribute))
@@ -165,9 +172,9 @@ def _event(span: SpanRecord, account_attribute: str) -> dict[str, Any]:
     account = _text(attributes, (account_attribute,)) or _text(span.resource, (account_attribute,))
     texts = {column: _text(attributes, names) for column, names in TEXTS.items()}
     quantities = {column: _quantity(attributes, names) for column, names in QUANTITIES.items()}
-    for column, (details, member) in DETAILS.items():
+    for column, (details, member, *parts) in DETAILS.items():
         if quantities[column] is None:
-            quantities[column] = _detail(attributes.get(_USAGE + details), member)
+            quantities[column] = _detail(attributes.get(_USAGE + details), member, *parts)
     for column, names in CACHED.items():
         whole, part = quantities[column], _quantity(attributes, names)
         if type(whole) is int and type(part) is int:
@@ -234,10 +241,16 @@ def _quantity(attributes: Attributes, names: tuple[str, ...]) -> Attribute | Non
     return int(found) if isinstance(found, float) and found.is_integer() else found
 
 
-def _detail(details: Attribute | None, member: str) -> int | None:
+def _detail(details: Attribute | None, whole: str, *parts: str) -> int | None:
+    reported = [found for name in parts if (found := _member(details, name)) is not None]
+    totals = (_member(details, whole), sum(reported) if reported else None)
+    return max((total for total in totals if total is not None), default=None)
+
+
+def _member(details: Attribute | None, name: str) -> int | None:
     if not isinstance(details, str):
         return None
-    found = re.search(rf"""['"](?:priority_|flex_)?{member}['"]: ?([0-9]{{1,18}})""", details)
+    found = re.search(rf"""['"](?:priority_|flex_)?{name}['"]: ?([0-9]{{1,18}})""", details)
     return None if found is None else int(found[1])
 
 

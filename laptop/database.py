@@ -57,7 +57,9 @@ def prepare(folder: Path) -> None:
     unfinished.mkdir(parents=True)
     password = folder / "password"
     password.touch(mode=0o600)
-    password.write_text(secrets.token_urlsafe(24), encoding="ascii")
+    # One that an initdb without success has left is in the address that other programs have.
+    if not password.read_text(encoding="utf-8").strip():
+        password.write_text(secrets.token_urlsafe(24), encoding="ascii")
     if os.geteuid() == 0:
         os.chown(unfinished, *_server_user())
     answer = subprocess.run(

@@ -112,9 +112,9 @@ class Launch:
         """
         with _signals_interrupt():
             launch = cls(_start_supervisor(folders, config, alertmanager_config), folders, console)
-            if missing := archives_missing():
-                console.print(missing)
             try:
+                if missing := archives_missing():
+                    console.print(missing)
                 launch._stack = launch._until_ready(limit_seconds)
                 yield launch
             except ApplicationsRefuse as refusal:

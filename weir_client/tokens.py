@@ -32,7 +32,9 @@ def openai_tokens(usage: Mapping[str, Any], *, has_no_output: bool = False, is_g
     read, written = _details_of_input(usage), _details(usage, *COMPLETION)
     # DeepSeek, Moonshot and LiteLLM count these beside the details. Anthropic's own input does not include them.
     named = usage if "prompt_tokens" in usage else {}
-    of_writes = read.get("cache_creation_token_details") or read.get("cache_creation") or {}
+    # A number of that name is none of these: it says no duration.
+    by_duration = (read.get(name) for name in ("cache_creation_token_details", "cache_creation"))
+    of_writes = next((found for found in by_duration if found and isinstance(found, Mapping)), {})
     of_retention = read.get("cache_write_tokens_details") or {}
     taken = _counted(usage, *PROMPT)
     if has_no_output:

@@ -29,7 +29,8 @@ _CHANGED = f"""
     WHERE account = ANY (%(accounts)s) AND month < %(end)s AND next_position > %(billed_to)s
     UNION
     SELECT account FROM stragglers
-    WHERE settled > 0 AND hold_until > %(billed_frontier)s AND decided_lsn IS NULL AND {IS_BILLED}
+    WHERE settled > 0 AND hold_until > coalesce(%(billed_frontier)s::timestamptz, '-infinity')
+      AND decided_lsn IS NULL AND {IS_BILLED}
       AND account = ANY (%(accounts)s) AND coalesce(day, window_start::date) < %(end)s
 """
 # What prices usage, and was changed after the audit began for a time before the month's end: usage is priced as before.
@@ -53,7 +54,7 @@ _PRICED_OTHERWISE = f"""
 @dataclass(frozen=True)
 class Proof:
     """Usage before `billed_to` was proved to be billed rightly at this F, by the catalog up to `activity_number` of the
-    log. `billed_frontier` None: an audit of an earlier release.
+    log. `billed_frontier` None: an audit of an earlier release, or F was unknown; it proves nothing that has waited.
     """
 
     audit_id: int

@@ -753,6 +753,17 @@ def test_a_straggler_whose_wait_ends_after_the_audit_is_audited_before_it_is_on_
     assert len(books.audits) == 2
 
 
+def test_an_audit_that_knew_no_frontier_proves_nothing_of_what_has_waited(books: Books) -> None:
+    """One of an earlier release, or one while a partition without a record kept F unknown."""
+    holding = hold_straggler(books)
+    books.audit(EVERYTHING)
+    with books.connection.transaction():
+        books.connection.execute("UPDATE audits SET billed_frontier = NULL")
+    end_wait(books, holding)
+    assert [row["total"] for row in books.close(OCTOBER)] == [Decimal("4.50")]
+    assert len(books.audits) == 2
+
+
 def test_a_close_that_has_waited_for_a_rebuild_goes_on_by_what_that_made(books: Books) -> None:
     """A rebuild deletes the position and stores another one, as one transaction; a close that waits sees it deleted."""
     books.open()

@@ -207,6 +207,13 @@ def test_what_qwens_responses_say_of_the_cache_in_their_own_list_is_read() -> No
         assert data_of({"id": "x", "usage": {**usage, **more}})["web_search_requests"] == 2
 
 
+def test_a_number_where_durations_of_the_cache_may_be_ends_no_call() -> None:
+    """It was an AttributeError, and the call was not sent."""
+    details = {"cached_tokens": 60, "cache_creation": 30}
+    usage = {"prompt_tokens": 100, "completion_tokens": 5, "total_tokens": 105, "prompt_tokens_details": details}
+    assert input_of(data_of({"id": "x", "usage": usage}))[:2] == (100, 60)
+
+
 def test_no_audio_of_mistrals_is_no_seconds() -> None:
     """An empty object, with which a contract that reads `audio_seconds` made each chat a dead letter."""
     usage = {"prompt_tokens": 24, "completion_tokens": 27, "total_tokens": 51, "prompt_audio_seconds": {}}

@@ -58,3 +58,16 @@ def test_else_everything_is_stopped(
     said = start(tmp_path, supervisor, status, stays_if_refused=stays_if_refused)
     assert supervisor.wait(10) != 0
     assert "All else runs" not in said
+
+
+def test_a_start_that_is_interrupted_at_once_leaves_no_stack(
+    tmp_path: Path, supervisor: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted() -> str:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(launch, "archives_missing", interrupted)
+    begin = launch.Launch.start(Folders(tmp_path), StackConfig(), Console(quiet=True))
+    with pytest.raises(KeyboardInterrupt), begin:
+        pytest.fail("it has started")
+    assert supervisor.poll() is not None

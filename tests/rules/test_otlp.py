@@ -241,7 +241,7 @@ def test_reasoning_of_xais_sdk_is_output_where_its_total_has_it_beside() -> None
 
 @pytest.mark.parametrize(
     ("kind", "operation"),
-    [("prompt", "chat"), ("retriever", "embeddings"), ("chain", "chain"), ("tool", "execute_tool")],
+    [("prompt", "chat"), ("Retriever", "embeddings"), ("CHAIN", "chain"), ("tool", "execute_tool")],
 )
 def test_langsmiths_spans_of_what_calls_no_model_are_no_requests(kind: str, operation: str) -> None:
     """`prompt | model` is one call, of which LangSmith's exporter calls both parts `chat`."""
@@ -250,7 +250,12 @@ def test_langsmiths_spans_of_what_calls_no_model_are_no_requests(kind: str, oper
     for written in (template, template | of_chain):
         found = usage(PROTOBUF, request(span(written | {"weir.account": "acme"})).SerializeToString())
         assert (found.spans, found.unknown) == ([], {})
-    assert data(CALL | {"langsmith.span.kind": "llm"})["input_tokens"] == 1200
+
+
+@pytest.mark.parametrize("kind", ["llm", "LLM", "embedding", "Embedding", "generation", ""])
+def test_a_call_is_one_however_langsmiths_word_for_it_is_written(kind: str) -> None:
+    """LangSmith's guide sets `LLM`; what is no word of LangSmith's says nothing about the span."""
+    assert data(CALL | {"langsmith.span.kind": kind})["input_tokens"] == 1200
 
 
 def test_parts_that_langsmith_has_as_a_text_are_read() -> None:
@@ -265,6 +270,13 @@ def test_parts_that_langsmith_has_as_a_text_are_read() -> None:
         "gen_ai.usage.input_token_details": '{"flex_cache_read":700,"flex":500,"cache_creation":20}'
     }
     assert data(CALL | script).items() >= {"cached_tokens": 700, "cache_write_tokens": 20}.items()
+    for total in ("0", "70", "None"):  # LangChain's own release writes 0, others the sum or nothing.
+        of_anthropic = (
+            f"{{'cache_creation': {total}, 'ephemeral_5m_input_tokens': 50, 'ephemeral_1h_input_tokens': 20}}"
+        )
+        assert data(CALL | {"gen_ai.usage.input_token_details": of_anthropic})["cache_write_tokens"] == 70
+    nothing_written = "{'cache_creation': 0, 'ephemeral_5m_input_tokens': 0}"
+    assert data(CALL | {"gen_ai.usage.input_token_details": nothing_written})["cache_write_tokens"] == 0
     # A name of its own comes first.
     assert data(CALL | python | {"gen_ai.usage.cache_read.input_tokens": 600})["cached_tokens"] == 600
     for nothing in ("", "{}", "{'cache_read': None}", "{'cache_read': -1}"):

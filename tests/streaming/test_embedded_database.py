@@ -30,6 +30,20 @@ def test_a_killed_initdb_leaves_no_cluster_that_never_starts(tmp_path: Path) -> 
         assert session.execute("SELECT 1").fetchone() == (1,)
 
 
+def test_a_database_that_was_not_made_the_first_time_keeps_its_address(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A stack's programs know it from then on, and initdb may succeed when it is tried again: the disk was full."""
+    failed = subprocess.CompletedProcess([], 1, stderr="No space left on device")
+    with monkeypatch.context() as full:
+        full.setattr("laptop.database.subprocess.run", lambda *_, **__: failed)
+        with pytest.raises(database.DatabaseUnavailable, match="No space left"):
+            database.prepare(tmp_path)
+    known = database.database_url(tmp_path, 5432)
+    database.prepare(tmp_path)
+    assert database.database_url(tmp_path, 5432) == known
+
+
 def test_a_password_that_cannot_be_set_is_refused_without_showing_it(tmp_path: Path) -> None:
     database.prepare(tmp_path)
     (tmp_path / "data" / "global" / "pg_control").unlink()

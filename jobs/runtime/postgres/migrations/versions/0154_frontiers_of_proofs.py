@@ -9,12 +9,12 @@ is_expansion = True
 SCHEMA = """
 ALTER TABLE audits ADD COLUMN billed_frontier timestamptz;
 COMMENT ON COLUMN audits.billed_frontier IS
-    'Frontier of what was billed when the audit compared it. Null: an earlier release, or nothing was billed.';
+    'Frontier of what was billed when the audit compared it. Null: an earlier release, or F was unknown.';
 """
 
 
 def upgrade() -> None:
-    """Add it. What was audited before proves what it proved."""
+    """Add it. What was audited before proves nothing of what has waited."""
     op.execute(SCHEMA)
 
 
