@@ -71,13 +71,13 @@ class IdentityFilter:
         """Memory it takes."""
         return self._words.nbytes
 
-    def may_hold(self, asked: Probes) -> NDArray[np.bool_]:
+    def may_hold(self, probes: Probes) -> NDArray[np.bool_]:
         """For each identity whether it may be in the set; of those in it always true."""
-        (place, bits), *others = asked.words
+        (place, bits), *others = probes.words
         kept = np.flatnonzero(self._are_set(place, bits))
         for place, bits in others:
             kept = kept[self._are_set(place[kept], bits[kept])]
-        found = np.zeros(len(asked), dtype=np.bool_)
+        found = np.zeros(len(probes), dtype=np.bool_)
         found[kept] = True
         return found
 

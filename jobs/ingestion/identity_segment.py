@@ -154,8 +154,8 @@ class Segment:
             rows = _distinct([near, *far.values()])
             return rows[of_all.may_hold(asking.probes.at(rows))]
         filters = self.filters.values() if len(near) else ()
-        asked = asking.probes.at(near)
-        hits = [near[found.may_hold(asked)] for found in filters]
+        of_near = asking.probes.at(near)
+        hits = [near[found.may_hold(of_near)] for found in filters]
         for day in far.keys() & self.filters.keys():
             rows = far[day]
             hits.append(rows[self.filters[day].may_hold(asking.probes.at(rows))])
