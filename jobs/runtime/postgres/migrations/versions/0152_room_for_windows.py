@@ -14,6 +14,7 @@ down_revision = "0151"
 is_expansion = True
 
 ROLL_UPS: Any = import_module("jobs.runtime.postgres.migrations.versions.0064_roll_ups")
+TEMPORARY: Any = import_module("jobs.runtime.postgres.migrations.versions.0144_temporary_names_come_last")
 
 FILLED_BEFORE = {"usage_windows": 85, "usage_months": 70}
 FILLED = 50
@@ -54,11 +55,14 @@ def upgrade() -> None:
         op.execute(f"ALTER TABLE {table} SET (fillfactor = {FILLED})")
     for source in ROLL_UPS._PLACES:
         op.execute(_function(source))
+    # A function that is replaced loses its search path.
+    TEMPORARY.upgrade()
 
 
 def downgrade() -> None:
     """As it was; rows stay as they are written."""
     for source in ROLL_UPS._PLACES:
         op.execute(_replaced(ROLL_UPS.FUNCTION.format(**ROLL_UPS._words(source))))
+    TEMPORARY.upgrade()
     for table, filled in FILLED_BEFORE.items():
         op.execute(f"ALTER TABLE {table} SET (fillfactor = {filled})")
