@@ -16,6 +16,7 @@ RUNBOOK = "runbook.md"
 """Where the runbook is read when nobody says so: beside the rule file."""
 _SERIES = re.compile(r"\bweir[_:][a-z_:]+\{?")
 _RANGE = re.compile(r"\[(\d+)([smhd])(:?)\]")
+_AGE = re.compile(r"(?<=process_start_time_seconds < )\d+")
 _QUERY = re.compile(r"query `[^`]+`")
 """PromQL that an annotation asks for itself."""
 _SECONDS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
@@ -86,7 +87,8 @@ def rule_file(
     stack: Mapping[str, str] | None = None,
     disabled: Collection[Part] = (),
 ) -> str:
-    """The rule file, YAML. `scale` multiplies every range and hold, and no threshold: a test cannot wait for an hour.
+    """The rule file, YAML. `scale` multiplies every range, hold and age of a process, and no threshold: a test cannot
+    wait for an hour.
 
     Each alert links to its heading of `runbook`. With the labels `stack` (namespace and release) the rules see only the
     series that have them, and what they give has them too: several stacks under one Prometheus do not hide each other's
@@ -134,6 +136,7 @@ def matchers(stack: Mapping[str, str]) -> str:
 def _rule(rule: Alert | Recording, scale: float, runbook: str, stack: Mapping[str, str]) -> dict[str, Any]:
     def of_stack(expr: str) -> str:
         scaled = _RANGE.sub(lambda found: _scaled(found, scale), expr)
+        scaled = _AGE.sub(lambda found: f"{int(found[0]) * scale:g}", scaled)
         return held_to(scaled, matchers(stack)) if stack else scaled
 
     if isinstance(rule, Recording):

@@ -125,12 +125,14 @@ def test_rendered_files_are_current(file: Path) -> None:
     assert file.read_text(encoding="utf-8") == rendered()[file], "run: python -m monitoring.render"
 
 
-def test_scaling_alerts_changes_only_ranges_and_durations() -> None:
+def test_scaling_alerts_changes_only_ranges_durations_and_ages_of_processes() -> None:
     full, scaled = rule_file(GROUPS), rule_file(GROUPS, scale=1 / 60)
     assert "[15m]" in full
     assert "[15s]" in scaled
     assert "for: 10s" in scaled  # of 10m
-    durations = re.compile(r"\[\d+[smhd]|for: \d+[smhd]")
+    assert "process_start_time_seconds < 900)" in full
+    assert "process_start_time_seconds < 15)" in scaled
+    durations = re.compile(r"\[\d+[smhd]|for: \d+[smhd]|process_start_time_seconds < \d+")
     assert durations.sub("", scaled) == durations.sub("", full)
 
 
