@@ -8,8 +8,8 @@ them.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,29 +27,23 @@ MIN_BITS = 1_024
 
 @dataclass(frozen=True)
 class Probes:
-    """Identities (16 bytes, as two halves) as filters look them up."""
+    """Identities as filters look them up: for each word where it is, and which of its bits."""
 
-    high: Words
-    low: Words
+    words: Sequence[tuple[Words, Words]]
+
+    @classmethod
+    def of(cls, high: Words, low: Words) -> Probes:
+        """Those of identities (16 bytes, as two halves)."""
+        places = (high, high >> np.uint64(32), low >> np.uint64(32))
+        mixed = high ^ low
+        return cls([(place, _bits(mixed * np.uint64(by))) for place, by in zip(places, MULTIPLIERS, strict=True)])
 
     def __len__(self) -> int:
-        return len(self.high)
-
-    @cached_property
-    def words(self) -> list[tuple[Words, Words]]:
-        """For each word: where it is, and which of its bits."""
-        places = (self.high, self.high >> np.uint64(32), self.low >> np.uint64(32))
-        mixed = self.high ^ self.low
-        return [(place, _bits(mixed * np.uint64(by))) for place, by in zip(places, MULTIPLIERS, strict=True)]
+        return len(self.words[0][0])
 
     def at(self, rows: NDArray[np.intp]) -> Probes:
-        """Those in these rows, which follow each other."""
-        if len(rows) == len(self):
-            return self
-        found = Probes(self.high[rows], self.low[rows])
-        if "words" in self.__dict__:
-            found.__dict__["words"] = [(place[rows], bits[rows]) for place, bits in self.words]
-        return found
+        """Those in these rows (in order, each once)."""
+        return self if len(rows) == len(self) else Probes([(place[rows], bits[rows]) for place, bits in self.words])
 
 
 class IdentityFilter:

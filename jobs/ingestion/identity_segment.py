@@ -6,6 +6,7 @@ What was accepted in a completed range never changes, so rows and filters may be
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import polars as pl
@@ -42,7 +43,7 @@ class Asking:
     """A batch (CANDIDATE) as columns that are looked up in one segment after the other."""
 
     def __init__(self, batch: pl.DataFrame) -> None:
-        self.probes = Probes(batch["high"].to_numpy(), batch["low"].to_numpy())
+        self._batch = batch
         self._near_us = batch["near_since"].to_physical().to_numpy()
         self._far_us = batch["far_since"].to_physical().fill_null(ALWAYS).to_numpy()
         self._first_near_us = int(self._near_us.min(initial=ALWAYS))
@@ -50,6 +51,11 @@ class Asking:
         days = batch["day"].to_numpy()
         far = np.flatnonzero(self._far_us < ALWAYS)
         self._far_of_day = {int(day): far[days[far] == day] for day in np.unique(days[far])}
+
+    @cached_property
+    def probes(self) -> Probes:
+        """Its identities, made ready once for the filters of all segments."""
+        return _probes(self._batch)
 
     def near(self, latest_us: int) -> NDArray[np.intp]:
         """Rows that may repeat what was received at `latest_us`, whenever that occurred."""
@@ -112,12 +118,12 @@ class Segment:
 
     def make_filter(self) -> None:
         """One filter of all rows: every event is looked up among those of the exact horizon."""
-        self._take({ALL_DAYS: _filter_of(self.frame())})
+        self._take({ALL_DAYS: IdentityFilter(_probes(self.frame()))})
 
     def make_filters_by_day(self) -> None:
         """One filter for each day on which any of the rows occurred: older events repeat those of their day only."""
         parts = self.frame().partition_by("day", as_dict=True)
-        self._take({day: _filter_of(part) for (day,), part in parts.items()})
+        self._take({day: IdentityFilter(_probes(part)) for (day,), part in parts.items()})
 
     def halve(self) -> None:
         """Take half the memory for its filters."""
@@ -162,8 +168,8 @@ class Segment:
         return _distinct(hits)
 
 
-def _filter_of(rows: pl.DataFrame) -> IdentityFilter:
-    return IdentityFilter(Probes(rows["high"].to_numpy(), rows["low"].to_numpy()))
+def _probes(rows: pl.DataFrame) -> Probes:
+    return Probes.of(rows["high"].to_numpy(), rows["low"].to_numpy())
 
 
 def _distinct(parts: list[NDArray[np.intp]]) -> NDArray[np.intp]:

@@ -33,7 +33,7 @@ words = st.integers(0, 2**64 - 1)
 @given(st.sets(st.tuples(words, words), min_size=1, max_size=200), st.integers(0, MAX_HALVINGS))
 def test_no_member_is_lost(members: set[tuple[int, int]], halvings: int) -> None:
     rows = pl.DataFrame(list(members), schema={"high": pl.UInt64, "low": pl.UInt64}, orient="row")
-    asked = Probes(rows["high"].to_numpy(), rows["low"].to_numpy())
+    asked = Probes.of(rows["high"].to_numpy(), rows["low"].to_numpy())
     found = IdentityFilter(asked)
     for _ in range(halvings):
         found.halve()
@@ -44,11 +44,11 @@ def test_members_are_kept_and_few_strangers_pass_as_memory_gets_short() -> None:
     rng = np.random.default_rng(1)
     high, low = rng.integers(0, 2**64, (2, 1 << 14), dtype=np.uint64)
     strangers = rng.integers(0, 2**64, (2, 1 << 14), dtype=np.uint64)
-    found = IdentityFilter(Probes(high, low))
+    found = IdentityFilter(Probes.of(high, low))
     passed = []
     for _ in range(MAX_HALVINGS + 1):
-        assert found.may_hold(Probes(high, low)).all()
-        passed.append(found.may_hold(Probes(*strangers)).mean())
+        assert found.may_hold(Probes.of(high, low)).all()
+        passed.append(found.may_hold(Probes.of(*strangers)).mean())
         found.halve()
     assert [share < limit for share, limit in zip(passed, (0.0001, 0.001, 0.003, 0.05, 0.5), strict=True)] == [True] * 5
 

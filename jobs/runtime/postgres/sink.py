@@ -61,9 +61,9 @@ def stage(cursor: psycopg.Cursor[Any], columns: pa.Schema, summary: pa.Table, na
     if texts:
         cursor.execute(f"ALTER TABLE {name} {', '.join(texts)}")
     # What is null in all rows is not sent, and nothing of no rows: Postgres reads nulls one by one, too.
-    names = [field.name for field in columns if summary[field.name].null_count < len(summary)]
-    if not names:
+    if not len(summary):
         return
+    names = [field.name for field in columns if summary[field.name].null_count < len(summary)]
     buffer = io.BytesIO()
     csv.write_csv(summary.select(columns.names).cast(columns).select(names).combine_chunks(), buffer, CSV)
     listed = ", ".join(f'"{column}"' for column in names)
