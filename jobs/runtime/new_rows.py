@@ -94,7 +94,7 @@ def in_parts(rows: pa.Table, most: int, counted: Sequence[str], max_counted: int
         length = min(max(1, fitting), most)
         yield ordered.slice(first, length)
         first += length
-        before = int(values_until[min(first, len(ordered)) - 1])
+        before = int(values_until[first - 1])
 
 
 def new_records(records: pl.DataFrame, positions: Mapping[str, Mapping[int, int]]) -> pl.DataFrame:
