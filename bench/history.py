@@ -40,7 +40,7 @@ from dashboard.queries.stragglers import StragglerFilter, read_stragglers
 from dashboard.queries.windows import WindowFilter, read_windows
 from dashboard.settings import Settings
 from jobs.billing.gauges import totals
-from jobs.close.proof import Proof, unproved
+from jobs.close.proof import Proof, settled_since, unproved
 from jobs.ingestion.adaptive_heartbeat import is_anything_open
 from jobs.queries.bills import read_month, read_totals
 from jobs.queries.correction_consumers import correction_consumers
@@ -167,6 +167,7 @@ def _sums(url: str) -> dict[str, Question]:
             return is_anything_open(connection, A_DAY_AGO)
 
     of_billing = scraped(totals("billing"))
+    proof = Proof(1, 5, billed_frontier=A_DAY_AGO)
 
     return {
         "bill of a month": lambda: _read(url, lambda at: read_month(at, month)),
@@ -176,7 +177,8 @@ def _sums(url: str) -> dict[str, Question]:
         "forecast of 2 accounts": lambda: _read(url, lambda at: list(forecast_rows(at, month, TWO, UNTIL))),
         "models of a month": lambda: _read(url, lambda at: list(model_rows(at, None, ModelQuery(MONTH, UNTIL)))),
         "limits of 2 accounts": lambda: _read(url, lambda at: list(limits_in_use(at, TWO, ("input_tokens",), UNTIL))),
-        "close: changed since the audit": lambda: _read(url, lambda at: unproved(at, Proof(1, 5), TWO, month)),
+        "close: changed since the audit": lambda: _read(url, lambda at: unproved(at, proof, TWO, month)),
+        "close: settled since the audit": lambda: _read(url, lambda at: settled_since(at, proof, TWO, month)),
         "gauges of billing": lambda: _read(url, of_billing),
         "gauges of sessionization": lambda: _read(url, scraped(of_sessions.totals("sessionization"))),
         "ingestion: is anything open": opened,

@@ -67,9 +67,10 @@ INSERT INTO meters (meter, unit, sums, is_declared) VALUES ('requests', 'request
     ('input_tokens', 'token', 'input_tokens', true), ('output_tokens', 'token', 'output_tokens', true)
 ON CONFLICT DO NOTHING;
 INSERT INTO stragglers (usage_lsn, meter, account, model, request_id, window_start, event_time, received_at,
-    late_seconds, decision, quantity, unit_price, currency, price_version, settled)
+    late_seconds, decision, quantity, unit_price, currency, price_version, settled, hold_until)
 SELECT i, 'requests', 'account-' || i % :accounts, 'model-1', 'r-' || i, at, at, at + interval '1 hour', 3540,
-       'correct', 1, 0.0001, 'EUR', 1, nextval('settled_stragglers')
+       'correct', 1, 0.0001, 'EUR', 1, nextval('settled_stragglers'),
+       CASE i % 10 WHEN 0 THEN at + interval '2 hours' END
 FROM (
     SELECT i, '2026-11-28T18:00Z'::timestamptz - make_interval(secs => 86400.0 * :days * i / (:windows / 25)) AS at
     FROM generate_series(1, :windows / 25) AS i

@@ -22,13 +22,14 @@ _PROOF = """
       AND NOT EXISTS (SELECT FROM audits AS later WHERE later.audit_id > proof.audit_id AND later.unexpected <> '{}')
     ORDER BY billed_to DESC, audit_id DESC LIMIT 1
 """
-# Also what changed in earlier months becomes lines of this invoice. What waited until F has passed its deadline is
-# billed then, perhaps without a row of usage: the position stays.
-_CHANGED = f"""
+# Also what changed in earlier months becomes lines of this invoice.
+_CHANGED = """
     SELECT account FROM usage_months
     WHERE account = ANY (%(accounts)s) AND month < %(end)s AND next_position > %(billed_to)s
-    UNION
-    SELECT account FROM stragglers
+"""
+# What waited until F has passed its deadline is billed then, perhaps without a row of usage: the position stays.
+_SETTLED = f"""
+    SELECT DISTINCT account FROM stragglers
     WHERE settled > 0 AND hold_until > coalesce(%(billed_frontier)s::timestamptz, '-infinity')
       AND decided_lsn IS NULL AND {IS_BILLED}
       AND account = ANY (%(accounts)s) AND coalesce(day, window_start::date) < %(end)s
@@ -84,9 +85,14 @@ def unproved(database: Database, proof: Proof, accounts: Collection[str], follow
         return set(accounts)
     pooled = database.execute(POOLED_BEFORE, {"accounts": list(accounts), "end": following}).fetchall()
     every = {*accounts, *(row["member"] for row in pooled)}
-    of_proof = {"billed_to": proof.billed_to, "billed_frontier": proof.billed_frontier}
+    of_proof = {"billed_to": proof.billed_to, "after": proof.activity_number}
     parameters = {"accounts": sorted(every), "end": following, **of_proof}
-    priced = {**parameters, "after": proof.activity_number}
-    rows = database.execute(_CHANGED, parameters).fetchall() + database.execute(_PRICED_OTHERWISE, priced).fetchall()
-    changed = {row["account"] for row in rows}
+    rows = [row for sql in (_CHANGED, _PRICED_OTHERWISE) for row in database.execute(sql, parameters).fetchall()]
+    changed = {row["account"] for row in rows} | settled_since(database, proof, every, following)
     return changed.intersection(accounts) | {row["account"] for row in pooled if row["member"] in changed}
+
+
+def settled_since(database: Database, proof: Proof, accounts: Collection[str], following: date) -> set[str]:
+    """Of these accounts, those of which usage before `following` waited, and was billed at its deadline since."""
+    parameters = {"accounts": sorted(accounts), "end": following, "billed_frontier": proof.billed_frontier}
+    return {row["account"] for row in database.execute(_SETTLED, parameters).fetchall()}
