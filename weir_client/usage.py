@@ -199,12 +199,12 @@ def litellm_callback(
         if kwargs.get("stream") and whole is None:
             return
         given = _plain(whole or response)
-        usage_of = anthropic_usage if given.get("type") == "message" else openai_usage
         call: dict[str, Any] = {"account": account(kwargs), "source": source, "time": ended}
         call["model"] = given.get("model") or kwargs.get("model")
         if kwargs.get("cache_hit") is True and not given.get("id"):
-            taken = {"input_tokens": 0, "output_tokens": 0, "cached": True}
-            given, call = {**given, "usage": None, "meta": None}, call | taken
+            client.send(usage_event(**call, input_tokens=0, output_tokens=0, cached=True))
+            return
+        usage_of = anthropic_usage if given.get("type") == "message" else openai_usage
         client.send(usage_of(given, **call))
 
     return on_success

@@ -82,7 +82,10 @@ def main(bootstrap: str, topic: str, stage: str, folder: str, jar: str) -> None:
         "table.exec.mini-batch.allow-latency": "2 s",
         "table.exec.mini-batch.size": "5000",
         "table.local-time-zone": "UTC",
-        "taskmanager.memory.process.size": "4g",
+        # In one process `process.size` sets nothing, and RocksDB has 128 MB: with more state than that it spends its
+        # time reading blocks again.
+        "taskmanager.memory.managed.size": "3g",
+        "execution.checkpointing.incremental": "true",
         "python.client.executable": sys.executable,
     }.items():
         settings.set_string(name, value)

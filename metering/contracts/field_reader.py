@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal
+from fractions import Fraction
 from typing import Any, TypeGuard
 
 from metering.contracts.keywords import (
@@ -218,7 +219,8 @@ class FieldReader:
         exact = Decimal(str(bound))
         if not exact.is_finite() or (kind is Kind.INTEGER and exact != int(exact)):
             raise self.refused(path, f"{side} is {bound!r}, which no {kind} can be")
-        if kind is Kind.DECIMAL and exact != int(exact) and exact != round(exact, 6):
+        # Not by `round`, which refuses more digits than the context's precision.
+        if kind is Kind.DECIMAL and (Fraction(exact) * 10**6).denominator != 1:
             raise self.refused(path, f"{side} has more than six decimals: {bound!r}")
         return exact
 

@@ -166,6 +166,24 @@ def test_oracle_any_cut_order_restart_and_retraction_has_the_hits_of_all_rows_at
         assert part == [row for row in tried if row["hour"] == NOON]
 
 
+def test_a_dry_run_from_or_to_a_microsecond_takes_what_is_there(stage: Measured) -> None:
+    """A table's log has times to the millisecond: a file that ended within the first one was passed over."""
+    outcomes = [Happened(1, NOON + timedelta(microseconds=700), status="error")]
+    stage.accept(outcomes)
+    stage.decide([(one, 1) for one in outcomes], NOON)
+    condition = 'status = "error"'
+    before, after = (NOON + timedelta(microseconds=part) for part in (600, 800))
+    for bounds, hits in {
+        (before, None): 1,
+        (None, after): 1,
+        (before, after): 1,
+        (after, None): 0,
+        (None, before): 0,
+    }.items():
+        found = past_hits(str(stage.tables), condition, parse(condition, COLUMNS), *bounds)
+        assert sum(row["hits"] for row in found) == hits, bounds
+
+
 @pytest.mark.parametrize("is_large", [False, True], ids=["by the driver", "by Spark"])
 def test_a_watch_may_name_the_request_which_each_hit_has_anyway(stage: Measured, is_large: bool) -> None:
     outcomes = [Happened(n, NOON, status="error") for n in range(3)]

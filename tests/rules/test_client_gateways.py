@@ -351,6 +351,8 @@ def test_embeddings_that_litellms_own_cache_answered_took_nothing() -> None:
     asked, again, cached = (event["data"] for event in sender.sent)
     assert [data["input_tokens"] for data in (asked, again, cached)] == [8, 8, 0]
     assert (cached["output_tokens"], cached["cached"], "cached" in again) == (0, True, False)
+    callback({"cache_hit": True}, {"type": "message", "model": "c", "usage": None}, ended, ended)
+    assert (sender.sent[-1]["data"]["input_tokens"], sender.sent[-1]["data"]["cached"]) == (0, True)
     # What has an id may come before the first answer, which would be the repeat then.
     chat = {"id": "chatcmpl-7c", "model": "m", "usage": {"prompt_tokens": 8, "completion_tokens": 1}}
     callback({"cache_hit": True}, chat, ended, ended)

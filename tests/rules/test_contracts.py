@@ -290,6 +290,10 @@ REFUSED: dict[str, tuple[Any, str]] = {
         with_field(type="number", minimum=1e-7),
         "minimum has more than six decimals: 1e-07",
     ),
+    "a bound of many digits with seven decimals": (
+        with_field(type="number", minimum=Decimal("12345678901234567890123.0000001")),
+        "minimum has more than six decimals",
+    ),
     "bounds that cross": (with_field(type="integer", minimum=5, maximum=1), "no value is at least 5 and at most 1"),
     "a bound beyond what a quantity can be": (
         with_field(type="number", minimum=1e30),

@@ -26,6 +26,7 @@ BATCH_ROWS = 100_000
 ANY = 2**62
 """However many rows the files of the journal have: nobody waits for this."""
 COLUMNS = ("hour", "hits", "first_event_time", "first_account", "first_request_id")
+A_MILLISECOND = timedelta(milliseconds=1)
 BEFORE = timedelta(days=2)
 """A row may be written a day before that of its event, as clocks may be ahead."""
 
@@ -55,12 +56,16 @@ def past_hits(
 
 
 def _measured(usage: DeltaTable, start: datetime | None, end: datetime | None) -> Iterator[pl.DataFrame]:
-    wanted = ds.field("event_time").is_valid()
+    # A file's statistics are cut to milliseconds: by them alone a file might be passed over, or taken as a whole.
+    wanted, exact = ds.field("event_time").is_valid(), pl.sql_expr(IS_MEASURED)
     if start is not None:
-        wanted &= (ds.field("event_time") >= start) & (ds.field("log_date") >= (start - BEFORE).date())
+        wanted &= ds.field("event_time") >= start - A_MILLISECOND
+        wanted &= ds.field("log_date") >= (start - BEFORE).date()
+        exact &= pl.col("event_time") >= start
     if end is not None:
         wanted &= ds.field("event_time") < end
+        exact &= pl.col("event_time") < end
     columns = [*READ, "request_id"]
     for batch in usage.to_pyarrow_dataset().scanner(columns=columns, filter=wanted, batch_size=BATCH_ROWS).to_batches():
         if batch.num_rows:
-            yield pl.DataFrame(batch).filter(pl.sql_expr(IS_MEASURED))
+            yield pl.DataFrame(batch).filter(exact)
