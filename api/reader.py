@@ -19,7 +19,7 @@ from psycopg.rows import dict_row
 from api.limited_threads import LimitedThreads
 from api.problems import Problem, unavailable
 from deployment.asking import NO_SCHEMA, first_line
-from jobs.queries.reading import Database
+from jobs.queries.reading import PLANNED, Database
 from jobs.runtime.postgres.api_reader import BECOME
 from jobs.runtime.postgres.session import Session
 from metering.api_keys import ApiKey
@@ -35,9 +35,9 @@ ANSWER_TIMEOUT_SECONDS = 20.0
 """Of a whole query, with its wait for a session."""
 SILENT_AFTER_SECONDS = 12.0
 
-_OPENING = """
-SELECT set_config('weir.accounts', %(accounts)s, true), set_config('statement_timeout', %(timeout)s, true),
-       row_security_active('usage_windows') AS is_guarded
+_OPENING = f"""
+SELECT {PLANNED}, set_config('weir.accounts', %(accounts)s, true),
+       set_config('statement_timeout', %(timeout)s, true), row_security_active('usage_windows') AS is_guarded
 """
 R = TypeVar("R")
 

@@ -49,6 +49,7 @@ from jobs.queries.forecasts import forecast_rows
 from jobs.queries.limits import limits_in_use
 from jobs.queries.models import ModelQuery, model_rows
 from jobs.queries.periods import UTC_ZONE, Window
+from jobs.queries.reading import PLANNED, RANDOM_PAGE_COST
 from jobs.queries.stragglers import StragglerQuery, straggler_rows
 from jobs.queries.usage import UsageQuery, usage_rows
 from jobs.runtime.postgres.schema import migrate
@@ -191,7 +192,9 @@ def _read(url: str, question: Callable[[Any], object]) -> object:
     with psycopg.connect(url, row_factory=dict_row) as connection:
         connection.read_only = True
         connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
-        connection.execute("SELECT set_config('weir.accounts', '*', true), set_config('TimeZone', 'UTC', true)")
+        connection.execute(
+            f"SELECT {PLANNED}, set_config('weir.accounts', '*', true), set_config('TimeZone', 'UTC', true)"
+        )
         return question(connection)
 
 
@@ -254,6 +257,7 @@ def plans(connection: psycopg.Connection[Any], question: Question) -> list[Plan]
     with recorded() as statements:
         question()
     connection.execute("SELECT set_config('weir.accounts', '*', false), set_config('TimeZone', 'UTC', false)")
+    connection.execute(f"SET random_page_cost = {RANDOM_PAGE_COST}".encode())
     return [plan_of(connection, statement) for statement in statements if statement.is_of_history]
 
 

@@ -15,7 +15,7 @@ from psycopg.rows import dict_row
 from deployment.errors import CannotRun
 from jobs.audit.period import check_range as check_range  # noqa: PLC0414  # every command finds it here
 from jobs.audit.period import instant as instant  # noqa: PLC0414  # and it
-from jobs.queries.reading import Database
+from jobs.queries.reading import PLANNED, Database
 
 STATEMENT_TIMEOUT_SECONDS = 120
 
@@ -51,7 +51,7 @@ def read_only(postgres_url: str) -> Iterator[Database]:
                 database.read_only = True
                 # Windows and the frontier that closes them are written together, so they are read together.
                 database.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
-                database.execute("SELECT set_config('TimeZone', 'UTC', true)")
+                database.execute(f"SELECT {PLANNED}, set_config('TimeZone', 'UTC', true)")
                 database.execute("SELECT set_config('statement_timeout', %s, true)", [f"{STATEMENT_TIMEOUT_SECONDS}s"])
                 yield database
         except psycopg.errors.QueryCanceled:

@@ -22,13 +22,14 @@ from psycopg.rows import dict_row
 
 from dashboard.scope import Scope
 from dashboard.settings import Settings
+from jobs.queries.reading import PLANNED
 
 CONNECT_TIMEOUT_SECONDS = 3
 PART_ROWS = 65_536
 """Of a table, in memory at once where a month of it may match."""
 
-_OPENING = """
-    SELECT set_config('weir.accounts', %(accounts)s, true), set_config('TimeZone', 'UTC', true),
+_OPENING = f"""
+    SELECT {PLANNED}, set_config('weir.accounts', %(accounts)s, true), set_config('TimeZone', 'UTC', true),
            set_config('statement_timeout', %(timeout)s, true), row_security_active('usage_windows') AS is_guarded
 """
 

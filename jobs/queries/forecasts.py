@@ -64,7 +64,7 @@ def forecast_rows(database: Database, month: date, accounts: Sequence[str], now:
     months = [month]
     for _ in range(MONTHS_MEASURED):
         months.append((months[-1] - DAY).replace(day=1))
-    calendar = _Calendar({first: read_periods(database, first) for first in months})
+    calendar = _Calendar({first: read_periods(database, first, accounts or None) for first in months})
     included = {
         (account, currency, first)
         for first in months
