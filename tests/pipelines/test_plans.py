@@ -5,16 +5,23 @@ The statements are recorded as they are executed, and explained over a short and
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import psycopg
 import pytest
 
+from api.reader import AccountReader
 from bench.history import BIG, Plan, plans, questions
 from bench.history_rows import PROGRESS, SESSIONS, UNTIL, fill, sized
 from bench.record_rows import fill_records
+from cli.reading import read_only
+from dashboard.backend import Backend
+from dashboard.settings import Settings
 from jobs.runtime.postgres.schema import migrate
+from metering.api_keys import ApiKey, Scope
 from tests.conftest import fresh_database
 
 WINDOWS_A_DAY = {40: 130, 2_000: 6_985}
@@ -109,3 +116,17 @@ def test_a_page_that_reads_many_ranges_is_found(database: str, postgres_url: str
     with fresh_database(postgres_url) as longer:
         short = sessions_page(database, days=60, is_scattered=True)
         assert sessions_page(longer, days=90, is_scattered=True) > 1.3 * short
+
+
+def test_who_reads_plans_for_disks_without_heads(database: str) -> None:
+    """By the server's default a month of a large table was found by reading all of it."""
+
+    def cost(at: Any) -> object:
+        [row] = at.execute("SHOW random_page_cost").fetchall()
+        return row["random_page_cost"]
+
+    with Backend(Settings(postgres_url=database)).snapshot() as dashboard, read_only(database) as command:
+        reader = AccountReader(database)
+        answered = asyncio.run(reader.run(ApiKey("key", b"", frozenset({Scope.READ})), cost))
+        reader.close()
+        assert [cost(dashboard), cost(command), answered] == ["1.1"] * 3
