@@ -61,7 +61,7 @@ def lacking(words: list[str]) -> list[str]:
     arguments = [parameter.name.upper() for parameter in command.params if parameter.param_type_name == "argument"]
     required = {parameter.name.upper() for parameter in command.params if parameter.required}
     options = {name: parameter for parameter in command.params for name in parameter.opts if name.startswith("--")}
-    given, values = set(), iter(rest)
+    given, values = set[str](), iter(rest)
     for word in values:
         if (option := options.get(word.partition("=")[0])) is None:
             given |= set(arguments[:1])

@@ -280,7 +280,7 @@ def test_polars_multiplies_no_money() -> None:
 
 def products_of_columns(source: str) -> list[str]:
     """Each product of a Polars column that is money or a quantity, as an operator or a method."""
-    found = []
+    found = list[str]()
     for node in ast.walk(ast.parse(source)):
         is_method = isinstance(node, ast.Call) and getattr(node.func, "attr", "") in ("mul", "dot")
         if is_method or (isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult)):
