@@ -16,7 +16,7 @@ from monitoring.grafana import dashboard
 from monitoring.instruments import HistogramMetric
 from monitoring.panels import PANELS
 from monitoring.render import rendered
-from monitoring.rule_file import Alert, rule_file
+from monitoring.rule_file import Alert, Severity, rule_file
 
 RUNBOOK = (Path(__file__).parents[2] / "monitoring" / "runbook.md").read_text(encoding="utf-8")
 SECTIONS = dict(re.findall(r"^## (\w+)\n(.*?)(?=^## |\Z)", RUNBOOK, re.MULTILINE | re.DOTALL))
@@ -37,6 +37,7 @@ EXPRESSIONS = {
 MATCHERS = r"\b(weir_[a-z_]+)\{([^}]*)\}"
 """A series and what an expression asks of its labels."""
 
+ALERT_NAME = re.compile(r"\b(?:[A-Z][a-z]+){2,}\b")
 OF_OTHERS = {"IdempotentWrite", "LogAppendTime", "OpenMeter"}
 """Names in the runbook that are written as alerts are, and are Kafka's and OpenMeter's."""
 
@@ -101,11 +102,22 @@ def test_each_runbook_entry_has_meaning_check_and_action(alert: Alert) -> None:
 
 def test_the_runbook_names_only_commands_alerts_and_panels_that_exist() -> None:
     assert set() < set(re.findall(r"`weir ([a-z-]+)", RUNBOOK)) <= {entry.name for entry in ENTRIES}
-    named = set(re.findall(r"\b(?:[A-Z][a-z]+){2,}\b", RUNBOOK)) - OF_OTHERS
+    named = set(ALERT_NAME.findall(RUNBOOK)) - OF_OTHERS
     assert set() < named <= set(SECTIONS)
     titles = {panel.title for panels in PANELS.values() for panel in panels}
     pages = {"Joins", "Late and dropped", "Sources", "Audit"}
     assert set() < set(re.findall(r"(?<!\*)\*([^*]+)\*(?!\*)", RUNBOOK)) <= titles | pages
+
+
+def test_the_runbook_lists_the_pages_that_are_silent_while_the_database_cannot_be_read() -> None:
+    from_database = {metric.name for metric in metrics.METRICS if getattr(metric, "from_database", False)}
+    recorded = {recording.name: named_series(recording.expr) for recording in RECORDINGS}
+    silent = set[str]()
+    for alert in ALERTS:
+        read = named_series(alert.expr)
+        read = read.union(*(recorded.get(name, set()) for name in read))
+        silent |= {alert.name} if alert.severity is Severity.PAGE and read & from_database else set()
+    assert set(ALERT_NAME.findall(SECTIONS["DatabaseUnreadable"])) == silent != set()
 
 
 @every_alert
