@@ -105,8 +105,8 @@ def removal_sentences(removals: Iterable[Removal]) -> list[str]:
         left = (
             "start ingestion without it, or with it to withdraw the removal"
             if removal.is_checked
-            else f"the removal is not finished: unless it runs, run `weir topics remove {removal.topic}` again, or "
-            "start ingestion with the topic to withdraw it"
+            else f"the removal is not finished: unless it runs, run `weir topics remove {removal.topic} --reason TEXT` "
+            "again, or start ingestion with the topic to withdraw it"
         )
         since = f"{removal.removed_at:%Y-%m-%dT%H:%M:%SZ}"
         found.append(

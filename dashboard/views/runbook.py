@@ -7,6 +7,8 @@ from importlib.resources import files
 
 import streamlit as st
 
+GUIDE_LINK = re.compile(r"\[([^\]]+)\]\(\.\./([^)#]+)[^)]*\)")
+"""A link to a page of the guide, which the dashboard does not serve: its text, and the page's file."""
 STAY_AT_HEADING = """<script>
 (() => {
   const heading = document.getElementById(location.hash.slice(1));
@@ -23,7 +25,7 @@ again whenever its height changes, until the reader scrolls."""
 
 def show() -> None:
     """Draw the runbook; the anchor of a heading is the alert's name in lower case, as in the links of the rules."""
-    text = files("monitoring").joinpath("runbook.md").read_text(encoding="utf-8")
+    text = GUIDE_LINK.sub(r"\1 (`\2`)", files("monitoring").joinpath("runbook.md").read_text(encoding="utf-8"))
     beginning, *sections = re.split(r"^## (\w+)\n", text, flags=re.MULTILINE)
     st.markdown(beginning)
     for name, section in zip(sections[::2], sections[1::2], strict=True):

@@ -100,8 +100,9 @@ def removed_since(listed: Iterable[str], topics: Sequence[str], removals: Iterab
         )
     if unfinished := [name for name in listed if name in pending and not pending[name].is_checked]:
         raise Refused(
-            f"`weir topics remove {unfinished[0]}` was ended before it had looked whether the API has written more to "
-            "the topic: run it again. (If records of it are unread, start ingestion with the old configuration first.)"
+            f"the removal of the topic {unfinished[0]} was ended before it had looked whether the API has written more "
+            f"to it: run `weir topics remove {unfinished[0]} --reason TEXT` again. (If records of it are unread, start "
+            "ingestion with the old configuration first.)"
         )
     return list(pending.values())
 

@@ -78,8 +78,8 @@ APPLICATIONS = (
         Severity.TICKET,
         'max by (job) (weir_database_readable) == 0 unless on (job) max by (job) (weir_waiting{cause="database"}) == 1',
         "{{ $labels.job }} cannot read its gauges",
-        "Postgres does not answer {{ $labels.job }} in time, so alerts on money and sources are blind."
-        " Find what overloads it.",
+        "Postgres does not answer {{ $labels.job }} in time, so alerts that read the database are silent, also those"
+        " that fired before. Find what overloads it.",
         timedelta(minutes=5),
     ),
 )

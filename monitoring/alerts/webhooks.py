@@ -25,14 +25,14 @@ WEBHOOKS = (
         "max(weir_webhook_dead_deliveries) > 0",
         "Webhooks were given up",
         "{{ $value }} deliveries failed ten times. Fix the receiver, and send them again with"
-        " `weir webhooks resend --dead`; otherwise they are removed after 90 days.",
+        " `weir webhooks resend ENDPOINT --dead`; otherwise they are removed after 90 days.",
     ),
     Alert(
         "WebhookEndpointGone",
         Severity.TICKET,
         "max(weir_webhook_gone_endpoints) > 0",
         "An endpoint of webhooks has answered 410 and is disabled",
-        "{{ $value }} endpoints answered 410, so they get no events. `weir webhooks enable` calls one again; what"
-        " happened meanwhile is not sent.",
+        "{{ $value }} endpoints answered 410, so they get no events. `weir webhooks enable ENDPOINT` calls one again;"
+        " what happened meanwhile is not sent.",
     ),
 )

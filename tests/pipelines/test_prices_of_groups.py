@@ -11,8 +11,10 @@ from itertools import permutations
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import psycopg
 import pytest
+from deltalake import DeltaTable
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -21,6 +23,7 @@ from catalog.file import parse_catalog
 from catalog.store import store
 from deployment.errors import CannotRun
 from jobs.runtime.postgres.ownership import Ownership
+from jobs.streams import Table
 from metering.price_models import PricedModel, PricedModels
 from metering.price_tiers import PriceTerms
 from tests.database_rows import write
@@ -115,10 +118,18 @@ def test_a_late_group_rebills_its_models_alone_and_the_audit_finds_nothing_wrong
     world.price(2 * DAY, costs, begins=timedelta(), model=BOTH.text)
     world.joined(3 * DAY)
     audited(world, 4 * DAY)
-    found = world.billed()
-    assert found[0, "o4", None] == 100
-    if costs != GRADUATED:
-        assert {model for _, model, unit_price in found if unit_price == costs} == {"gpt-4o-mini", "o3"}
+    # Units with tiers have no unit price in usage, but the version of their price.
+    usage = pl.DataFrame(DeltaTable(f"{world.tables}/{Table.USAGE}").to_pyarrow_table()).explode("meters")
+    tokens = usage.unnest("meters").filter(pl.col("meter") == "output_tokens")
+    found: dict[tuple[Any, ...], Decimal] = defaultdict(Decimal)
+    for row in tokens.to_dicts():
+        found[row["model"], row["price_version"] is not None, row["unit_price"]] += row["sign"] * row["quantity"]
+    unit_price = None if costs == GRADUATED else Decimal(costs)
+    assert {key: quantity for key, quantity in found.items() if quantity} == {
+        ("gpt-4o-mini", True, unit_price): 100,
+        ("o3", True, unit_price): 100,
+        ("o4", False, None): 100,
+    }
 
 
 @pytest.fixture

@@ -228,7 +228,7 @@ def test_no_start_goes_on_without_a_topic_whose_removal_was_killed_and_a_second_
     killed.kill()
     assert killed.wait(60) == -signal.SIGKILL
     assert pending() == [("a", False)]
-    with pytest.raises(Refused, match="`weir topics remove a` was ended before"):
+    with pytest.raises(Refused, match="run `weir topics remove a --reason TEXT` again"):
         run._own(JOB, config, where, MachineClock())
     assert event_topics(database) == ("a",), "the API writes where the stored configuration says"
     stack = SimpleNamespace(postgres_url=database, tables=str(tmp_path), kafka_bootstrap="")
@@ -236,7 +236,7 @@ def test_no_start_goes_on_without_a_topic_whose_removal_was_killed_and_a_second_
     [row] = topic_rows(cast("Deployment", stack))
     assert str(row["state"]).startswith("removal not finished")
     [sentence] = removal_sentences(read_pending(database))
-    assert "run `weir topics remove a` again" in sentence
+    assert "run `weir topics remove a --reason TEXT` again" in sentence
     assert f"since {row['since']:%Y-%m-%dT%H:%M:%SZ}" in sentence
 
     monkeypatch.setattr("deployment.stack.running_deployment", lambda _: stack)

@@ -125,7 +125,9 @@ def test_a_meters_own_hold_wins_over_the_general_one() -> None:
             BillingConfig.model_validate({"meters": {"a": {**call, "late_policy": other, "hold": {}}}})
 
 
-AMOUNTS = st.none() | st.decimals(-10, 10, places=3)
+LIMITS = [Decimal(limit) for limit in (1, 5, 7)]
+AMOUNTS = st.none() | st.sampled_from([*LIMITS, *(-limit for limit in LIMITS)]) | st.decimals(-10, 10, places=3)
+"""Often just a limit, which is not above it."""
 AGES = st.integers(0, 10).map(lambda seconds: timedelta(seconds=seconds))
 
 

@@ -200,12 +200,16 @@ TEXTS = [
         "jobs",
         "catalog",
         "deployment",
+        "webhooks",
+        "api",
         "cli",
         "laptop",
+        "traffic",
         "dashboard",
         "monitoring",
         "charts",
         "bench",
+        "weir_client",
     )
     for path in sorted((ROOT / folder).rglob("*"))
     if path.suffix in {".py", ".yaml", ".tpl", ".md", ".txt"}

@@ -32,6 +32,7 @@ from jobs.queries.usage_keys import Key
 from jobs.stack import BESIDE_JOBS, load_stack_config
 from metering.contracts.schema import contracts_of
 from metering.contracts.shipped import shipped
+from metering.vocabulary import Reason
 from tests.pages import HISTORY, PAGES, ROOT, Block, blocks, blocks_of, row_of
 from tests.rules.test_messages import WINDOW
 from webhooks.event_types import EventType
@@ -176,6 +177,7 @@ def test_the_validator_accepts_each_event_and_contract_of_the_guide(block: Block
     elif shown.keys() == {"type", "timestamp", "data"}:
         # tests/webhooks/test_outbox.py compares the rest with what is posted.
         assert shown["type"] in set(EventType)
+        assert shown["data"].get("reason") in {None, *Reason}
     else:
         contracts_of([shown], shipped())
 

@@ -35,7 +35,8 @@ def named() -> Iterator[tuple[str, list[str]]]:
         yield from ((page.name, each.split()) for each in found)
     for file in (file for root in ROOTS for file in root.rglob("*.py")):
         for each in SPAN.findall(BROKEN.sub("", file.read_text())):
-            yield file.name, re.sub(r"\{[^}]*\}", " ", each).split()
+            # What a message fills in behind a blank is a word of its own: an argument, or the value of an option.
+            yield file.name, re.sub(r"\{[^}]*\}", " ", re.sub(r"(?<= )\{[^}]*\}", "X", each)).split()
 
 
 def wrong(words: list[str]) -> str | None:
@@ -52,11 +53,45 @@ def wrong(words: list[str]) -> str | None:
     return None
 
 
+def lacking(words: list[str]) -> list[str]:
+    """What the command needs that is not there. A text may name a command alone, without anything that it takes."""
+    command, rest = CLI, list(words)
+    while rest and rest[0] in getattr(command, "commands", {}):
+        command = command.commands[rest.pop(0)]
+    arguments = [parameter.name.upper() for parameter in command.params if parameter.param_type_name == "argument"]
+    required = {parameter.name.upper() for parameter in command.params if parameter.required}
+    options = {name: parameter for parameter in command.params for name in parameter.opts if name.startswith("--")}
+    given, values = set[str](), iter(rest)
+    for word in values:
+        if (option := options.get(word.partition("=")[0])) is None:
+            given |= set(arguments[:1])
+            del arguments[:1]
+            continue
+        given.add(option.name.upper())
+        if not option.is_flag and "=" not in word:
+            next(values, None)
+    return sorted(required - given) if rest else []
+
+
 def test_each_command_that_a_text_names_exists_with_its_options() -> None:
     found = list(named())
     assert len(found) > 100
     problems = {(file, " ".join(words), problem) for file, words in found if (problem := wrong(words))}
     assert {(file, command, problem) for file, command, problem in problems if command not in RETIRED} == set()
+
+
+def test_each_command_of_the_runbook_and_of_a_message_has_what_it_needs() -> None:
+    """Somebody copies it at night. The guide may name an option by itself."""
+    copied = [(file, words) for file, words in named() if file == "runbook.md" or file.endswith(".py")]
+    assert len(copied) > 100
+    assert {(file, " ".join(words)): needed for file, words in copied if (needed := lacking(words))} == {}
+
+
+def test_a_command_that_lacks_something_is_found() -> None:
+    assert lacking(["webhooks", "resend", "--dead"]) == ["ENDPOINT"]
+    assert lacking(["topics", "remove", "gpu"]) == ["REASON"]
+    assert lacking(["journal", "skip", "events", "0", "--reason", "TEXT"]) == ["OFFSET"]
+    assert lacking(["topics", "remove", "gpu", "--reason=TEXT"]) == lacking(["topics", "remove"]) == []
 
 
 def test_a_command_that_does_not_exist_is_found() -> None:

@@ -86,15 +86,19 @@ def test_events_in_time_are_in_the_order_of_their_time_and_late_ones_are_behind_
 ) -> None:
     rows = {row.lsn: row for commit in commits for row in commit}
     sent = in_steps(commits, [len(commits)] * (len(rows) + 1), (Wait(1, wait),), 1_000)
-    places = [(rows[one.lsn].event_us or 0, one.lsn) for one in sent if not one.is_late]
+    times = {event.lsn: rows[event.lsn].event_us or 0 for event in sent}
+    places = [(times[event.lsn], event.lsn) for event in sent if not event.is_late]
     assert places == sorted(places)
-    newest = -1
-    for one in sent:
-        time = rows[one.lsn].event_us or 0
-        if not one.is_late:
-            newest = max(newest, time)
-            frontier = rows[one.lsn].frontier_us
-            assert frontier is None or time < max(row.frontier_us or 0 for row in rows.values()) - wait * SECOND
+    last_us = max(row.frontier_us or 0 for row in rows.values()) - wait * SECOND
+    for number, event in enumerate(sent):
+        known = [row.frontier_us for row in rows.values() if row.lsn < event.lsn and row.frontier_us is not None]
+        # Rows of one F are a generation: only a lower one was reached before it.
+        before = [frontier_us for frontier_us in known if frontier_us != rows[event.lsn].frontier_us]
+        assert event.is_late == bool(before and times[event.lsn] < max(before) - wait * SECOND)
+        if event.is_late:
+            assert all(times[later.lsn] > times[event.lsn] for later in sent[number:] if not later.is_late)
+        else:
+            assert times[event.lsn] < last_us
 
 
 def test_a_time_at_the_watermark_is_in_time_and_a_microsecond_before_it_is_late() -> None:

@@ -8,6 +8,7 @@ from http import HTTPStatus
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from structlog.testing import capture_logs
 
 from api.problems import Problem
 from api.rate_limits import MANY_BUCKETS, RateLimiter, TokenBucket
@@ -159,3 +160,19 @@ def test_keys_that_have_stopped_sending_take_no_memory() -> None:
         limiter.take_events(key(str(number), events=60), 1)
         clock.go(0.1)
         assert limiter.buckets <= MANY_BUCKETS
+
+
+def test_the_log_names_a_key_over_its_limit_once_a_minute() -> None:
+    clock = HandClock()
+    limiter = RateLimiter(clock)
+    keys = [key(name, events=1) for name in ("a", "b")]
+    for limited in keys:
+        limiter.take_events(limited, 1_000)
+    named = list[list[str]]()
+    for pause in (0, 59, 1):
+        clock.go(pause)
+        with capture_logs() as logged:
+            for limited in (*keys, *keys):
+                refusal(limiter, limited, 1)
+        named.append([entry["key"] for entry in logged])
+    assert named == [["a", "b"], [], ["a", "b"]]
