@@ -15,6 +15,7 @@ from jobs.audit.bills.invoices import check_invoices
 from jobs.audit.recompute.basis import EVERYTHING, Scope
 from jobs.billing.config import BillingConfig
 from jobs.close.config import CloseConfig
+from jobs.close.issue import Batch, issue
 from jobs.close.readiness import Open
 from jobs.close.void import void
 from metering.invoices import Rounding
@@ -788,6 +789,25 @@ def test_an_audit_that_knew_no_frontier_proves_nothing_of_what_has_waited(books:
     end_wait(books, holding)
     assert [row["total"] for row in books.close(OCTOBER)] == [Decimal("4.50")]
     assert len(books.audits) == 2
+
+
+def test_a_close_goes_on_where_another_one_issues_an_earlier_month_meanwhile(
+    books: Books, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The account's months begin with October only when those of November have been read."""
+    books.open()
+    books.use(1_000)
+    books.use(2_000, IN_NOVEMBER)
+    books.end(NOVEMBER)
+
+    def after_another(*given: Any, **how: Any) -> Batch:
+        monkeypatch.undo()
+        assert [row["total"] for row in books.close(OCTOBER)] == [Decimal("1.50")]
+        return issue(*given, **how)
+
+    monkeypatch.setattr("jobs.close.run.issue", after_another)
+    assert [row["total"] for row in books.close(NOVEMBER)] == [Decimal("3.00")]
+    assert books.faults() == []
 
 
 def test_a_close_that_has_waited_for_a_rebuild_goes_on_by_what_that_made(books: Books) -> None:
