@@ -1,4 +1,4 @@
-"""Accounts of which `weir forget` counted users of a period again: it bills them anew without a row of usage."""
+"""Accounts whose users of a period `weir forget` has counted again: their bill changed without a row of usage."""
 
 from __future__ import annotations
 
