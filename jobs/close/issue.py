@@ -18,7 +18,7 @@ from jobs.close.pools import parted
 from jobs.close.proof import Proof, unproved
 from jobs.close.readiness import Open, open_rows, refusal, unknown_amount, unpriced
 from jobs.close.store import chain_ends, hold_catalog, lock_series, store
-from jobs.queries.bills import Period, read_month
+from jobs.queries.bills import Period, read_month, read_periods
 from jobs.queries.invoices import charged_lines, closed_moneys, key_of, last_lines, month_text, written_off
 from jobs.queries.pools import pools_of
 from metering.invoice_chain import End, Event, appended
@@ -117,7 +117,9 @@ def issue(
             batch.moved = unproved(database, proof, rest, following(terms.month))
         states = {account: _Account(months[account]) for account in sorted(rest - batch.moved)}
         for month in all_walked({account: state.months for account, state in states.items()}, terms.month):
-            _walk(database, month, periods[month], states, terms, batch)
+            # Another close may have issued an earlier month since these were read.
+            known = periods.get(month) or read_periods(database, month, sorted(states))
+            _walk(database, month, known, states, terms, batch)
         _refuse_pools(database, states, terms.month, batch)
         ends = dict(chain_ends(database, list(states)))
         for account, state in states.items():

@@ -9,6 +9,7 @@ from datetime import date, datetime, timedelta
 from jobs.billing.staged import IS_BILLED
 from jobs.billing_progress import Database
 from jobs.queries.catalog_changes import CHANGES
+from jobs.queries.counted_again import counted_again
 from jobs.queries.pools import POOLED_BEFORE
 from metering.plan_terms import PLAN_MODEL
 
@@ -77,9 +78,9 @@ def find_proof(database: Database, since: datetime, until: datetime) -> Proof:
 def unproved(database: Database, proof: Proof, accounts: Collection[str], following: date) -> set[str]:
     """Of these accounts, those of which a month before `following` changed since the audit; all without a proof.
 
-    Changed: usage of it came, or what waited was billed at its deadline, or its account, plan or prices were changed
-    for a time before the end of the month. So it is where another account changed with which it pools then: its share
-    is another one.
+    Changed: usage of it came, or what waited was billed at its deadline, or its users were counted again, or its
+    account, plan or prices were changed for a time before the end of the month. So it is where another account changed
+    with which it pools then: its share is another one.
     """
     if proof == NOTHING:
         return set(accounts)
@@ -89,6 +90,7 @@ def unproved(database: Database, proof: Proof, accounts: Collection[str], follow
     parameters = {"accounts": sorted(every), "end": following, **of_proof}
     rows = [row for sql in (_CHANGED, _PRICED_OTHERWISE) for row in database.execute(sql, parameters).fetchall()]
     changed = {row["account"] for row in rows} | settled_since(database, proof, every, following)
+    changed |= every & counted_again(database, proof.activity_number).keys()
     return changed.intersection(accounts) | {row["account"] for row in pooled if row["member"] in changed}
 
 

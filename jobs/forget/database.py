@@ -105,6 +105,14 @@ _DECIDE_COUNTS_AGAIN = f"""
 INSERT INTO thresholds_due (account)
 SELECT %(account)s WHERE EXISTS (SELECT FROM catalog.limits) AND EXISTS ({_PERIOD_TWINS})
 """
+_ARE_COUNTED_AGAIN = f"SELECT EXISTS ({_PERIOD_TWINS})"
+# Where no usage comes, billing's position stays, and only this says that a month which was proved or is on an invoice
+# has changed (`jobs.queries.counted_again`).
+_LOG_COUNTED_AGAIN = """
+SELECT record_activity('forget', 'usage_members', asked_by, reason, NULL,
+    jsonb_build_object('erasure', erasure, 'account', account))
+FROM erasures WHERE erasure = %(erasure)s
+"""
 _MEMBERS_ADD = f"""
 UPDATE usage_members AS known SET member_rows = known.member_rows + theirs.member_rows
 FROM usage_members AS theirs WHERE {_MEMBER_TWINS}
@@ -165,6 +173,7 @@ def change(connection: psycopg.Connection[Any], person: Person) -> Iterator[Chan
     But who was counted under both names, or has sessions under both, has one from then on.
     """
     values = {
+        "erasure": person.erasure,
         "account": person.account,
         "user": person.user_id,
         "name": person.pseudonym,
@@ -177,7 +186,11 @@ def change(connection: psycopg.Connection[Any], person: Person) -> Iterator[Chan
         connection.execute(_LOCK)
         connection.execute(_LOCK_BILLS)
         merge_sessions(connection, values)
+        counted_again = connection.execute(_ARE_COUNTED_AGAIN, values).fetchone()
         for table, statements in STEPS.items():
             counts = [connection.execute(statement.encode(), values).rowcount for statement in statements]
             done.append(Changed(table, sum(counts[-2:])))
+        if counted_again and counted_again[0]:
+            # Last, as all who lock the log do.
+            connection.execute(_LOG_COUNTED_AGAIN, values)
     yield from done

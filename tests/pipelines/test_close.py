@@ -15,6 +15,7 @@ from jobs.audit.bills.invoices import check_invoices
 from jobs.audit.recompute.basis import EVERYTHING, Scope
 from jobs.billing.config import BillingConfig
 from jobs.close.config import CloseConfig
+from jobs.close.issue import Batch, issue
 from jobs.close.readiness import Open
 from jobs.close.void import void
 from metering.invoices import Rounding
@@ -753,6 +754,32 @@ def test_a_straggler_whose_wait_ends_after_the_audit_is_audited_before_it_is_on_
     assert len(books.audits) == 2
 
 
+def test_a_correction_that_has_waited_in_another_currency_is_no_fault_once_it_is_billed(books: Books) -> None:
+    """A straggler of an account that nobody knew waits, and with it the price that an audit has found since."""
+    holding = BillingConfig.model_validate(
+        {"late_policy": {"input_tokens": "hold"}, "hold": {"seconds": 864_000, "expires": "correct"}}
+    )
+    books.open()
+    books.use(1_000)
+    first, delay, tokens = books.lsn, timedelta(days=28), {Meter.INPUT_TOKENS: 2_000}
+    of_nobody: Any = {"price": None, "quantities": tokens, "currency": None, "request_id": "late"}
+    correcting: Any = {"cause": "repriced", "corrects_lsns": [first], "request_id": "late", "quantities": tokens}
+    bill(books.connection, [usage_row(first, NOON, delay, **of_nobody)], holding)
+    taken_back = usage_row(first + 1, NOON, delay, **{**of_nobody, **correcting, "sign": -1})
+    priced = usage_row(first + 2, NOON, delay, price=PRICE, **correcting)
+    bill(books.connection, [taken_back, priced], holding)
+    books.lsn += 3
+    books.end(OCTOBER)
+    assert [row["total"] for row in books.leave_open(OCTOBER, Open.HELD)] == [Decimal("1.50")]
+    end_wait(books, holding)
+    billed = books.rows("SELECT currency, quantity FROM usage_months ORDER BY currency")
+    assert [row["quantity"] for row in billed if row["currency"] == "EUR"] == [Decimal(3_000)]
+    assert [check.holds for check in check_invoices(books.database)] == [True, True]
+    books.end(NOVEMBER)
+    assert [row["total"] for row in books.close(NOVEMBER)] == [Decimal("3.00")]
+    assert [check.holds for check in check_invoices(books.database)] == [True, True]
+
+
 def test_an_audit_that_knew_no_frontier_proves_nothing_of_what_has_waited(books: Books) -> None:
     """One of an earlier release, or one while a partition without a record kept F unknown."""
     holding = hold_straggler(books)
@@ -762,6 +789,25 @@ def test_an_audit_that_knew_no_frontier_proves_nothing_of_what_has_waited(books:
     end_wait(books, holding)
     assert [row["total"] for row in books.close(OCTOBER)] == [Decimal("4.50")]
     assert len(books.audits) == 2
+
+
+def test_a_close_goes_on_where_another_one_issues_an_earlier_month_meanwhile(
+    books: Books, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The account's months begin with October only when those of November have been read."""
+    books.open()
+    books.use(1_000)
+    books.use(2_000, IN_NOVEMBER)
+    books.end(NOVEMBER)
+
+    def after_another(*given: Any, **how: Any) -> Batch:
+        monkeypatch.undo()
+        assert [row["total"] for row in books.close(OCTOBER)] == [Decimal("1.50")]
+        return issue(*given, **how)
+
+    monkeypatch.setattr("jobs.close.run.issue", after_another)
+    assert [row["total"] for row in books.close(NOVEMBER)] == [Decimal("3.00")]
+    assert books.faults() == []
 
 
 def test_a_close_that_has_waited_for_a_rebuild_goes_on_by_what_that_made(books: Books) -> None:

@@ -19,6 +19,7 @@ from cli.main import app
 from jobs.analytics.patterns.blocks import AT, LSN, staged_blocks
 from jobs.analytics.pipeline import STAGED
 from jobs.audit.bills.invoices import check_invoices
+from jobs.audit.recompute.basis import EVERYTHING
 from jobs.billing.config import BillingConfig
 from jobs.forget.database import change
 from jobs.forget.run import Request, record
@@ -88,6 +89,51 @@ def test_invoices_verify_after_a_person_of_their_month_is_forgotten_and_are_corr
     books.reach(NOON + timedelta(days=60))
     books.close(NOVEMBER)
     assert books.rows("SELECT FROM invoice_lines WHERE charge_class IS NOT NULL") == []
+
+
+def count_twice(books: Books) -> int:
+    """The number of an erasure of alice, who is a user of October under her name and, having gone on, the other one."""
+    books.open()
+    with psycopg.connect(books.database, autocommit=True) as connection:
+        number = record(connection, Request("acme", "alice", "asked by letter", "dpo"), KEYS)
+    of = {"account": "acme", "meter": "users", "model": "sonnet", "currency": "EUR", "price_version": 7}
+    windows = {"first_window": NOON, "last_window_end": NOON + timedelta(minutes=1)}
+    day = {**of, **windows, "day": OCTOBER, "quantity": 2, "unit_price": 5, "usage_rows": 2, "next_position": 3}
+    write(books.database, "usage_days", day)
+    for name in ("alice", f"erased-{number}"):
+        write(books.database, "usage_members", {**of, "first_day": OCTOBER, "member": name, "member_rows": 1})
+    books.lsn = 3
+    books.end(OCTOBER)
+    return number
+
+
+def count_once(books: Books, number: int) -> None:
+    """The last step of `weir forget`, with no usage since."""
+    with psycopg.connect(books.database, autocommit=True) as connection:
+        assert list(change(connection, Person(number, "acme", "alice", KEYS[0], ("users",))))
+    assert [row["quantity"] for row in books.rows("SELECT quantity FROM usage_months")] == [1]
+
+
+def test_who_was_invoiced_under_two_names_is_no_fault_and_is_credited_by_the_next_close(books: Books) -> None:
+    """No usage came between the close and the last step of the erasure, so no position says that the month changed."""
+    number = count_twice(books)
+    assert [row["total"] for row in books.close(OCTOBER)] == [10]
+    count_once(books, number)
+    assert [check.holds for check in check_invoices(books.database)] == [True, True]
+    books.end(NOVEMBER)
+    assert [row["total"] for row in books.close(NOVEMBER)] == [-5]
+    assert [check.holds for check in check_invoices(books.database)] == [True, True]
+    assert books.faults() == []
+
+
+def test_a_month_whose_users_were_counted_again_is_audited_again_before_it_is_closed(books: Books) -> None:
+    number = count_twice(books)
+    books.audit(EVERYTHING)
+    count_once(books, number)
+    assert [row["total"] for row in books.close(OCTOBER)] == [5]
+    assert len(books.audits) == 2
+    entries = books.rows("SELECT document::jsonb AS entry FROM activity_log ORDER BY number DESC LIMIT 1")
+    assert [(row["entry"]["target"], row["entry"]["made_by"]) for row in entries] == [("usage_members", "dpo")]
 
 
 def test_rows_on_their_way_between_tasks_are_searched_as_rows_of_their_account(books: Books, tmp_path: Path) -> None:

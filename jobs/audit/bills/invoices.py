@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
 from decimal import Decimal
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import psycopg
@@ -19,6 +19,7 @@ from jobs.billing.staged import IS_BILLED
 from jobs.billing_progress import Database, Row
 from jobs.queries.bills import TIER_INCLUDED, read_month
 from jobs.queries.catalog_changes import CHANGES
+from jobs.queries.counted_again import counted_again
 from jobs.queries.invoices import (
     charged_lines,
     closed_moneys,
@@ -28,7 +29,7 @@ from jobs.queries.invoices import (
     numbers_by_issuer,
     stored_invoices,
 )
-from jobs.queries.pools import POOLED_IN
+from jobs.queries.pools import POOLED_IN, pools_of
 from jobs.runtime.postgres.address import in_schema
 from metering.digits import exact_sum, plain
 from metering.invoice_verification import wrong_account, wrong_numbers
@@ -76,14 +77,22 @@ _USED = f"""
     FROM {_OF_POOLS} JOIN usage_months ON usage_months.account = member
     WHERE usage_months.month = %(month)s GROUP BY 1, 2
 """
-# What waited until F has passed its deadline is billed then, perhaps without a row of usage: the position stays.
+# What waited until F has passed its deadline is billed then, perhaps without a row of usage: the position stays. What
+# corrects it has waited with it, has no deadline of its own, and may be in another currency or month.
 _EXPIRED = f"""
-    SELECT of_pools.account, currency, max(hold_until) AS until
-    FROM {_OF_POOLS} JOIN stragglers ON stragglers.account = member
-    WHERE settled > 0 AND hold_until IS NOT NULL AND decided_lsn IS NULL AND {IS_BILLED}
-      AND coalesce(day, window_start::date) >= %(month)s
-      AND coalesce(day, window_start::date) < (%(month)s::date + interval '1 month')::date
-    GROUP BY 1, 2
+    WITH RECURSIVE waited AS (
+        SELECT of_pools.account, currency, meter, hold_until, corrects_lsns
+        FROM {_OF_POOLS} JOIN stragglers ON stragglers.account = member
+        WHERE settled > 0 AND decided_lsn IS NULL AND {IS_BILLED}
+          AND coalesce(day, window_start::date) >= %(month)s
+          AND coalesce(day, window_start::date) < (%(month)s::date + interval '1 month')::date
+        UNION
+        SELECT waited.account, waited.currency, meter, corrected.hold_until, corrected.corrects_lsns
+        FROM waited CROSS JOIN LATERAL unnest(waited.corrects_lsns) AS named (usage_lsn)
+        JOIN stragglers AS corrected USING (usage_lsn, meter)
+        WHERE waited.hold_until IS NULL AND corrected.settled > 0 AND corrected.decided_lsn IS NULL
+    )
+    SELECT account, currency, max(hold_until) AS until FROM waited WHERE hold_until IS NOT NULL GROUP BY 1, 2
 """
 _MONEY = """
     SELECT DISTINCT ON (account, currency) account, currency, minor_unit, rounding FROM invoices
@@ -129,7 +138,7 @@ def lines_of_usage(database: Database) -> Check:
     months: defaultdict[date, dict[str, dict[str | None, Row]]] = defaultdict(dict)
     for row in database.execute(_LAST).fetchall():
         months[row["period"]].setdefault(row["account"], {})[row["currency"]] = row
-    catalog = _Catalog(database)
+    activity = _Activity(database)
     examined = 0
     broken: list[str] = []
     for month, invoiced in months.items():
@@ -150,7 +159,7 @@ def lines_of_usage(database: Database) -> Check:
             last = {key: lines for key, lines in every.items() if compared.has(*key)}
             lines = [line for line in there if line["currency"] and compared.has(line["account"], line["currency"])]
             examined += sum(map(len, last.values()))
-            broken += _differing(month, lines, last, lambda *of, all_of=compared: catalog.changed(all_of.row(*of)))
+            broken += _differing(month, lines, last, partial(activity.since, compared, month))
     if examined:
         sound = "each line is what its usage comes to"
     else:
@@ -187,8 +196,16 @@ class _Compared:
 
 
 @dataclass(frozen=True)
-class _Catalog:
-    """What changed in it, read only where anything differs."""
+class _Since:
+    """What the activity log has of an account since its last invoice: other terms, or other counts of users."""
+
+    has_other_terms: bool
+    has_other_counts: bool
+
+
+@dataclass(frozen=True)
+class _Activity:
+    """The activity log, read only where anything differs."""
 
     database: Database
 
@@ -198,19 +215,28 @@ class _Catalog:
             row["account"]: row["number"] for row in self.database.execute(_CHANGED_CATALOG, {"after": 0}).fetchall()
         }
 
-    def changed(self, last: Row) -> bool:
-        """Whether the account or its plan's terms changed since the invoice; of one of before 0077 nobody knows."""
-        known = last["activity_number"]
-        return known is None or max(self._changes.get(key, 0) for key in (last["account"], None)) > known
+    @cached_property
+    def _counted_again(self) -> Mapping[str, int]:
+        return counted_again(self.database)
+
+    def since(self, compared: _Compared, month: date, account: str, currency: str) -> _Since:
+        """Of an account and currency; what came since an invoice of before 0077 nobody knows."""
+        known: int | None = compared.row(account, currency)["activity_number"]
+        terms = max(self._changes.get(key, 0) for key in (account, None))
+        counts = 0
+        if self._counted_again:
+            members = {account}.union(pools_of(self.database, month, [account]).get(account, ()))
+            counts = max(self._counted_again.get(member, 0) for member in members)
+        return _Since(known is None or terms > known, counts > (known or 0))
 
 
 def _differing(
     month: date,
     lines: Sequence[Row],
     last: Mapping[tuple[str, str], Mapping[Key, IssuedLine]],
-    changed: Callable[[str, str], bool],
+    since: Callable[[str, str], _Since],
 ) -> Iterator[str]:
-    """`changed`: whether fees and included units of an account and currency may be other ones since."""
+    """`since`: of an account and currency."""
     present = {_place(line): line for line in lines}
     issued = {
         (account, currency, key.model, key.meter, key.price_version, key.tier, key.kind): line
@@ -229,7 +255,10 @@ def _differing(
         if sentence is None:
             continue
         account, currency, _, meter, *_, kind = place
-        if (kind in FEES or (account, currency, meter) in included) and changed(account, currency):
+        found = since(account, currency)
+        if found.has_other_counts:
+            continue
+        if found.has_other_terms and (kind in FEES or (account, currency, meter) in included):
             continue
         if any(of == (account, currency, meter) or (kind in FEES and of[:2] == (account, currency)) for of in before):
             continue
