@@ -37,6 +37,10 @@ TEXTS = {
     "operation": (OPERATION,),
     "usage_source": (USAGE_SOURCE,),
 }
+TIER = ("openai.response.service_tier", "gen_ai.openai.response.service_tier", "gen_ai.response.service_tier")
+"""By which tier it was answered, which decides its price: no shipped contract reads it, and one that declares it does.
+The first is today's name, and the last is no convention's. The tier of the request may not be that of the answer.
+"""
 _USAGE = "gen_ai.usage."
 QUANTITIES = {
     column: tuple(_USAGE + name for name in names)
@@ -102,9 +106,10 @@ DETAILS = {
 that is more, those that report its parts. A member's name begins with OpenAI's tier where that is priority or flex.
 """
 ERROR_TYPE = "error.type"
-NO_NAME = re.compile(r"(?:[A-Za-z]+[-_.])*[A-Za-z]?[0-9]{1,13}|[A-Za-z]{1,12}")
+NO_NAME = re.compile(r"(?:[A-Za-z]+[-_.])*[A-Za-z]?[0-9]{1,13}|[A-Za-z]{1,12}|(?:[a-z]{1,12}[-.]){2,}[a-z]{1,12}")
 """A response's id that others soon have, too: Ollama and servers like it number theirs at random below 999, and others
-by the second or the millisecond. KoboldCpp calls all of them `chatcmpl-A1` or `koboldcpp`."""
+by the second or the millisecond. KoboldCpp calls all of them `chatcmpl-A1` or `koboldcpp`, and FastFlowLM
+`fastflowlm-chat-completion`."""
 _NAMES = (
     *(name for names in QUANTITIES.values() for name in names),
     *("llm.token_count.prompt", "llm.token_count.completion", "llm.token_count.total"),
@@ -190,6 +195,8 @@ def _event(span: SpanRecord, account_attribute: str) -> dict[str, Any]:
         quantities["output_tokens"] = 0
     status = "error" if attributes.get(ERROR_TYPE, "") != "" or span.is_error else "completed"
     data = {**texts, "request_id": _request_id(texts["request_id"], span.id or None), "status": status, **quantities}
+    tier = _first(attributes, TIER)
+    data["service_tier"] = tier if isinstance(tier, str) else None
     event = {
         "specversion": "1.0",
         "type": TYPE,

@@ -24,7 +24,7 @@ from api.otlp import failure, spans_in, success
 from api.otlp_json import JSON, MAX_JSON_CONTAINERS
 from api.otlp_protobuf import MAX_SPAN_BYTES, PROTOBUF
 from api.span_record import MAX_SPANS, NotOtlp, TooLarge
-from api.span_usage import MAX_USAGE_SPANS, TYPE, SpanUsage, UsageSpan, usage_of
+from api.span_usage import MAX_USAGE_SPANS, TIER, TYPE, SpanUsage, UsageSpan, usage_of
 from metering.instants import EPOCH
 from metering.joining import Side
 from metering.ranking import Received, ranked
@@ -308,8 +308,19 @@ def test_a_call_that_failed_is_an_error(more: dict[str, Attribute], changes: dic
     assert data(CALL | more, **changes)["status"] == "error"
 
 
+@pytest.mark.parametrize("name", TIER)
+def test_the_tier_that_answered_goes_with_the_event(name: str) -> None:
+    """OpenAI's flex costs half as much, and priority twice: both were billed at the price of the standard."""
+    assert data(CALL | {name: "flex"})["service_tier"] == "flex"
+    assert data(CALL | {name: "flex", "openai.request.service_tier": "auto"})["service_tier"] == "flex"
+    # What was asked for may not be what was given, and what is no text is no tier.
+    for none in ({"openai.request.service_tier": "flex"}, {name: ""}, {name: 1}, {name: True}):
+        assert "service_tier" not in data(CALL | none)
+
+
 NO_NAMES = ["", "chatcmpl-1764093600", "1764093600123", "chatcmpl-17", "chatcmpl-998", "cmpl_0", "42"]
 NO_NAMES += ["vertex-ai-1764093600123", "chat.id.41", "chatcmpl-A1", "koboldcpp"]
+NO_NAMES += ["fastflowlm-chat-completion"]
 NAMES = ["msg_01XFDUDYJgAACzvnptvVoYEL", "chatcmpl-9J3uyL8392", "0b5c7d9e-1", "resp-abc", "a/7"]
 
 
