@@ -71,7 +71,9 @@ def openai_tokens(usage: Mapping[str, Any], *, has_no_output: bool = False, is_g
     }
     if has_no_output and usage and tokens["output_tokens"] is None:
         tokens["output_tokens"] = 0  # that is no missing report
-    beside, thoughts = _beside(tokens, usage.get("total_tokens")), tokens["reasoning_tokens"] or 0
+    # LiteLLM has what tools gave Gemini within the prompt where it is billed, else in the total alone.
+    beside = max(_beside(tokens, usage.get("total_tokens")) - (read.get("tool_use_tokens") or 0), 0)
+    thoughts = tokens["reasoning_tokens"] or 0
     if beside > 0 and (beside == thoughts or (is_gemini and not written)):
         tokens = _with_thoughts(tokens, beside)
     elif beside > thoughts > (tokens["output_tokens"] or 0):

@@ -110,6 +110,20 @@ def test_reasoning_that_a_gateway_estimates_is_no_more_than_the_output() -> None
         assert output_of(data_of({**ESTIMATED, "usage": usage}))[:2] == (500, 612)
 
 
+@pytest.mark.parametrize(("written", "thoughts"), [(0, None), (38, 27), (5_000, 4_000)])
+def test_what_googles_search_gave_is_no_output_in_what_litellm_makes_of_it(written: int, thoughts: int | None) -> None:
+    """It costs nothing. Of an answer that was blocked it was output, as were so many tokens as the thoughts."""
+    usage: dict[str, Any] = {"prompt_tokens": 12, "completion_tokens": written, "total_tokens": 12 + written + 4_000}
+    usage["prompt_tokens_details"] = {"text_tokens": 12, "tool_use_tokens": 4_000, "web_search_requests": 2}
+    usage["completion_tokens_details"] = written and {"reasoning_tokens": thoughts, "text_tokens": 11}
+    data = data_of({"id": "chatcmpl-9zQ", "model": "gemini-2.5-flash-lite", "usage": usage})
+    assert (data["input_tokens"], data["output_tokens"], data["web_search_requests"]) == (12, written, 2)
+    # What a code's execution gave is billed, and within the prompt.
+    within = {**usage, "prompt_tokens": 4_012}
+    data = data_of({"id": "chatcmpl-9zQ", "model": "gemini-2.5-flash-lite", "usage": within})
+    assert (data["input_tokens"], data["output_tokens"]) == (4_012, written)
+
+
 @given(written=st.integers(0, 50), estimated=st.integers(0, 100), taken=st.integers(0, 50))
 def test_reasoning_within_a_known_total_is_within_the_output(written: int, estimated: int, taken: int) -> None:
     usage: dict[str, Any] = {"prompt_tokens": taken, "completion_tokens": written, "total_tokens": taken + written}
