@@ -38,6 +38,8 @@ Gemini's that asks for one has ended, and counts.
 """
 STATUSES = {"failed": "error", "cancelled": "cancelled"}
 """Of those; any other that is over has completed."""
+MESSAGE = "message"
+"""The `type` of Anthropic's, whose input does not include what the cache gave or took."""
 FAILED = "error"
 """The `finish_reason` of an answer that failed, as OpenRouter and Mistral write it."""
 BILLED = ("input_tokens", "output_tokens", "total_tokens")
@@ -81,7 +83,7 @@ def usage_event(
 def openai_usage(response: Any, *, account: str, source: str, time: datetime | None = None, **data: Any) -> Event:
     """Of a response of OpenAI's, or of a compatible API or gateway: chat completions, responses, embeddings,
     rerankings, images, transcriptions, a batch, or what `response.done` of realtime has. Where it names no `model`,
-    give it.
+    give it. A message of Anthropic is read as `anthropic_usage` reads it.
 
     Raises ValueError for a chunk without usage, and for a response or a batch that is not over: each has the id of the
     one that has the usage. A chunk with the usage so far is a partial report of its request, which the last one
@@ -89,6 +91,8 @@ def openai_usage(response: Any, *, account: str, source: str, time: datetime | N
     `status`.
     """
     given = response_of(_plain(response))
+    if given.get("type") == MESSAGE:
+        return anthropic_usage(given, account=account, source=source, time=time, **data)
     of_cohere = (given.get("meta") or {}, given.get("usage") or {})
     billed: Mapping[str, Any] = next((found["billed_units"] for found in of_cohere if found.get("billed_units")), {})
     usage = _usage(given, billed)
@@ -209,7 +213,6 @@ def litellm_callback(
         if kwargs.get("stream") and whole is None:
             return
         given = _plain(whole or response)
-        usage_of = anthropic_usage if given.get("type") == "message" else openai_usage
         call: dict[str, Any] = {"account": account(kwargs), "source": source, "time": ended}
         call["model"] = given.get("model") or kwargs.get("model")
         if given.get("service_tier") is None and (tier := _hidden_traffic_type(whole or response)):
@@ -217,7 +220,7 @@ def litellm_callback(
         if kwargs.get("cache_hit") is True and not given.get("id"):
             taken = {"input_tokens": 0, "output_tokens": 0, "cached": True}
             given, call = {**given, "usage": None, "meta": None}, call | taken
-        client.send(usage_of(given, **call))
+        client.send(openai_usage(given, **call))
 
     return on_success
 

@@ -15,7 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.rules.test_client_tokens import Sender, data_of, input_of, output_of
-from weir_client import gemini_usage, litellm_callback, openai_usage
+from tests.rules.test_client_usage import MESSAGE
+from weir_client import anthropic_usage, gemini_usage, litellm_callback, openai_usage
 from weir_client.tokens import openai_tokens
 
 EMBEDDED_IMAGE: dict[str, Any] = {
@@ -177,6 +178,15 @@ def test_calls_of_a_server_that_has_words_for_an_id_are_calls_of_their_own() -> 
 )
 def test_an_id_that_may_be_unique_stays_as_it_is(unique: str) -> None:
     assert openai_usage({**NAMELESS, "id": unique}, account="acme", source="npu")["id"] == unique
+
+
+def test_a_message_of_anthropics_is_one_whatever_function_it_is_given_to() -> None:
+    """LiteLLM, OpenRouter and others serve both APIs: what the cache gave and took was in no quantity."""
+    message = {**MESSAGE, "type": "message", "stop_reason": "end_turn"}
+    call: dict[str, Any] = {"account": "acme", "source": "backend", "time": datetime(2026, 1, 2, tzinfo=UTC)}
+    found = openai_usage(message, **call, user_id="u-7")
+    assert input_of(found["data"])[:3] == (1_209, 1_000, 188)
+    assert found == anthropic_usage(message, **call, user_id="u-7")
 
 
 @pytest.mark.parametrize(
