@@ -106,6 +106,8 @@ DETAILS = {
 that is more, those that report its parts. A member's name begins with OpenAI's tier where that is priority or flex.
 """
 ERROR_TYPE = "error.type"
+CACHE_HIT = "litellm.cache_hit"
+"""Whether LiteLLM's own cache answered. Such a span has the tokens of the first answer, and its id if it has one."""
 NO_NAME = re.compile(r"(?:[A-Za-z]+[-_.])*[A-Za-z]?[0-9]{1,13}|[A-Za-z]{1,12}|(?:[a-z]{1,12}[-.]){2,}[a-z]{1,12}")
 """A response's id that others soon have, too: Ollama and servers like it number theirs at random below 999, and others
 by the second or the millisecond. KoboldCpp calls all of them `chatcmpl-A1` or `koboldcpp`, and FastFlowLM
@@ -193,6 +195,10 @@ def _event(span: SpanRecord, account_attribute: str) -> dict[str, Any]:
         quantities["reasoning_tokens"] = None
     if quantities["output_tokens"] is None and attributes.get(OPERATION) in EMBEDDINGS:
         quantities["output_tokens"] = 0
+    if attributes.get(CACHE_HIT) is True:
+        # It took nothing. As a report of the first answer's request it would be the later one, and bill in its place.
+        texts["request_id"] = None
+        quantities = {"input_tokens": 0, "output_tokens": 0, "cached": True}
     status = "error" if attributes.get(ERROR_TYPE, "") != "" or span.is_error else "completed"
     data = {**texts, "request_id": _request_id(texts["request_id"], span.id or None), "status": status, **quantities}
     tier = _first(attributes, TIER)

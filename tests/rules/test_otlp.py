@@ -318,6 +318,18 @@ def test_the_tier_that_answered_goes_with_the_event(name: str) -> None:
         assert "service_tier" not in data(CALL | none)
 
 
+@pytest.mark.parametrize("operation", ["chat", "embeddings"])
+def test_what_litellms_own_cache_answered_is_a_request_that_took_nothing(operation: str) -> None:
+    """The span has the tokens of the first answer. Embeddings have no id, so each answer was billed again."""
+    call = CALL | {"gen_ai.operation.name": operation, "gen_ai.usage.cache_read.input_tokens": 1_000}
+    found = data(call | {"litellm.cache_hit": True})
+    assert (found["input_tokens"], found["output_tokens"], found["cached"]) == (0, 0, True)
+    assert (found["request_id"], "cached_tokens" in found) == (f"{TRACE}:{SPAN}", False)
+    asked = data(call | {"litellm.cache_hit": False})
+    assert (asked["input_tokens"], asked["request_id"]) == (1_200, CALL["gen_ai.response.id"])
+    assert "cached" not in asked
+
+
 NO_NAMES = ["", "chatcmpl-1764093600", "1764093600123", "chatcmpl-17", "chatcmpl-998", "cmpl_0", "42"]
 NO_NAMES += ["vertex-ai-1764093600123", "chat.id.41", "chatcmpl-A1", "koboldcpp"]
 NO_NAMES += ["fastflowlm-chat-completion"]
