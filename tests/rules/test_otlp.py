@@ -135,6 +135,31 @@ def test_a_span_that_adds_up_others_or_calls_no_model_is_no_usage(operation: str
     assert read(request(span(others | named))) == []
 
 
+def test_a_call_of_an_agent_is_one_in_the_spans_of_mistrals_sdk() -> None:
+    """Its `otel.py` (3.7) calls agents' completions and conversations `invoke_agent`, in the span of the request, which
+    alone has the tokens; its tests have these attributes. They were on no bill, and the answer was that all was well.
+    """
+    of_sdk: dict[str, Attribute] = {"gen_ai.provider.name": "mistral_ai", "agent.trace.public": ""}
+    agent = CALL | of_sdk | {"gen_ai.operation.name": "invoke_agent", "http.request.method": "POST"}
+    found = data(agent)
+    assert (found["request_id"], found["input_tokens"], found["output_tokens"]) == (
+        CALL["gen_ai.response.id"],
+        1200,
+        350,
+    )
+    # A conversation has no response id; its messages are spans within it, with the model, an id, and no tokens.
+    conversation = {name: value for name, value in agent.items() if name != "gen_ai.response.id"}
+    without = {name: value for name, value in CALL.items() if not name.startswith("gen_ai.usage.")}
+    message = without | of_sdk | {"gen_ai.response.id": "msg_01", "gen_ai.operation.name": "chat"}
+    (call,) = read(request(span(conversation), span(message, span_id=b"message_")))
+    assert event_of(call)["data"]["request_id"] == f"{TRACE}:{SPAN}"
+    # Its other calls, and the agents of a framework that sums up calls, are what they are elsewhere.
+    assert data(CALL | of_sdk | {"http.request.method": "POST"})["input_tokens"] == 1200
+    assert data(CALL | of_sdk)["input_tokens"] == 1200
+    frameworks = CALL | {"gen_ai.provider.name": "mistral_ai", "gen_ai.operation.name": "invoke_agent"}
+    assert read(request(span(frameworks), span(frameworks | {"http.request.method": "POST"}))) == []
+
+
 def test_names_of_earlier_releases_are_read_and_the_current_ones_come_first() -> None:
     earlier: dict[str, Attribute] = {
         "gen_ai.operation.name": "chat",
@@ -274,7 +299,8 @@ def test_parts_that_langsmith_has_as_a_text_are_read() -> None:
         of_anthropic = (
             f"{{'cache_creation': {total}, 'ephemeral_5m_input_tokens': 50, 'ephemeral_1h_input_tokens': 20}}"
         )
-        assert data(CALL | {"gen_ai.usage.input_token_details": of_anthropic})["cache_write_tokens"] == 70
+        found = data(CALL | {"gen_ai.usage.input_token_details": of_anthropic})
+        assert (found["cache_write_tokens"], found["cache_write_1h_tokens"]) == (70, 20)
     nothing_written = "{'cache_creation': 0, 'ephemeral_5m_input_tokens': 0}"
     assert data(CALL | {"gen_ai.usage.input_token_details": nothing_written})["cache_write_tokens"] == 0
     # A name of its own comes first.
@@ -316,6 +342,34 @@ def test_the_tier_that_answered_goes_with_the_event(name: str) -> None:
     # What was asked for may not be what was given, and what is no text is no tier.
     for none in ({"openai.request.service_tier": "flex"}, {name: ""}, {name: 1}, {name: True}):
         assert "service_tier" not in data(CALL | none)
+
+
+def test_what_anthropics_own_spans_say_of_its_prices_goes_with_the_event() -> None:
+    """As its SDK writes them (2.14: `_tracing.py`, `lib/_tracing/_response.py`): the input has the cache within, and
+    the usage leaves out the tokens of compactions, which Anthropic bills. Its page on compaction has this example.
+    """
+    found = data(
+        CALL
+        | {
+            "gen_ai.usage.input_tokens": 23_000,
+            "gen_ai.usage.output_tokens": 1_000,
+            "gen_ai.usage.cache_read.input_tokens": 20_000,
+            "gen_ai.usage.cache_write.input_tokens": 2_000,
+            "anthropic.usage.cache_creation.ephemeral_5m_input_tokens": 500,
+            "anthropic.usage.cache_creation.ephemeral_1h_input_tokens": 1_500,
+            "anthropic.usage.compaction.input_tokens": 180_000,
+            "anthropic.usage.compaction.output_tokens": 3_500,
+            "anthropic.response.service_tier": "priority",
+        }
+    )
+    counted = {"input_tokens": 23_000, "cached_tokens": 20_000, "cache_write_tokens": 2_000, "output_tokens": 4_500}
+    # The cache may have given most of what a compaction read, so it is no other input.
+    beside = {"cache_write_1h_tokens": 1_500, "compaction_input_tokens": 180_000, "service_tier": "priority"}
+    assert found.items() >= {**counted, **beside}.items()
+    assert not {"cache_write_1h_tokens", "compaction_input_tokens"} & data(CALL).keys()
+    # A stream that broke off has no output, and no compaction has one for it.
+    broken = {"gen_ai.usage.input_tokens": 23_000, "gen_ai.operation.name": "chat"}
+    assert "output_tokens" not in data({**broken, "anthropic.usage.compaction.output_tokens": 3_500})
 
 
 @pytest.mark.parametrize("operation", ["chat", "embeddings"])
