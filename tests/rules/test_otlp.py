@@ -340,7 +340,8 @@ def test_the_tier_that_answered_goes_with_the_event(name: str) -> None:
     assert data(CALL | {name: "flex"})["service_tier"] == "flex"
     assert data(CALL | {name: "flex", "openai.request.service_tier": "auto"})["service_tier"] == "flex"
     # What was asked for may not be what was given, and what is no text is no tier.
-    for none in ({"openai.request.service_tier": "flex"}, {name: ""}, {name: 1}, {name: True}):
+    nones: list[dict[str, Attribute]] = [{"openai.request.service_tier": "flex"}, {name: ""}, {name: 1}, {name: True}]
+    for none in nones:
         assert "service_tier" not in data(CALL | none)
 
 
@@ -368,8 +369,8 @@ def test_what_anthropics_own_spans_say_of_its_prices_goes_with_the_event() -> No
     assert found.items() >= {**counted, **beside}.items()
     assert not {"cache_write_1h_tokens", "compaction_input_tokens"} & data(CALL).keys()
     # A stream that broke off has no output, and no compaction has one for it.
-    broken = {"gen_ai.usage.input_tokens": 23_000, "gen_ai.operation.name": "chat"}
-    assert "output_tokens" not in data({**broken, "anthropic.usage.compaction.output_tokens": 3_500})
+    broken: dict[str, Attribute] = {"gen_ai.usage.input_tokens": 23_000, "gen_ai.operation.name": "chat"}
+    assert "output_tokens" not in data(broken | {"anthropic.usage.compaction.output_tokens": 3_500})
 
 
 @pytest.mark.parametrize("operation", ["chat", "embeddings"])
