@@ -77,8 +77,12 @@ QUANTITIES = {
         "audio_output_tokens": (
             *("audio.output_tokens", "details.output_audio_tokens"),
             *("output_audio_tokens", "audio_output_tokens"),
+            *("completion_token_details.audio_tokens", "output_token_details.audio_tokens"),
         ),
-        "image_output_tokens": ("image.output_tokens",),
+        "image_output_tokens": (
+            *("image.output_tokens", "output_image_tokens"),
+            *("completion_token_details.image_tokens", "output_token_details.image_tokens"),
+        ),
     }.items()
 }
 """Column → the attributes that report it, the current name first."""
@@ -90,8 +94,18 @@ CACHED = {
     "image_input_tokens": (_USAGE + "image.cache_read.input_tokens",),
 }
 """What of a column is counted as cached, too: parts of one whole share no token."""
-KEPT_LONGER = "anthropic.usage.cache_creation.ephemeral_1h_input_tokens"
-"""What of the cache writes costs more, in the spans of Anthropic's SDK and API."""
+UNCACHED = {
+    f"{modality}_input_tokens": tuple(
+        f"{_USAGE}{details}_token_details.{modality}_tokens" for details in ("prompt", "input")
+    )
+    for modality in ("audio", "image")
+}
+"""Parts of the input by Bifrost. What of them the cache gave it does not say: they are read where that is nothing."""
+KEPT_LONGER = (
+    "anthropic.usage.cache_creation.ephemeral_1h_input_tokens",
+    *(f"{_USAGE}{details}_token_details.cached_write_tokens_1h" for details in ("prompt", "input")),
+)
+"""What of the cache writes costs more, in the spans of Anthropic's SDK and API, and Bifrost's."""
 COMPACTION = "anthropic.usage.compaction."
 """What Anthropic took to compact the conversation first, `input_tokens` and `output_tokens`: the usage leaves it out,
 and it is billed. What of its input the cache gave, which costs a tenth, the spans do not say.
@@ -204,7 +218,7 @@ def _event(span: SpanRecord, account_attribute: str) -> dict[str, Any]:
     account = _text(attributes, (account_attribute,)) or _text(span.resource, (account_attribute,))
     texts = {column: _text(attributes, names) for column, names in TEXTS.items()}
     quantities = {column: _quantity(attributes, names) for column, names in QUANTITIES.items()}
-    quantities["cache_write_1h_tokens"] = _quantity(attributes, (KEPT_LONGER,))
+    quantities["cache_write_1h_tokens"] = _quantity(attributes, KEPT_LONGER)
     for column, (details, member, *parts) in DETAILS.items():
         if quantities[column] is None:
             quantities[column] = _detail(attributes.get(_USAGE + details), member, *parts)
@@ -212,6 +226,9 @@ def _event(span: SpanRecord, account_attribute: str) -> dict[str, Any]:
         whole, part = quantities[column], _quantity(attributes, names)
         if type(whole) is int and type(part) is int:
             quantities[column] = whole - part
+    for column, names in UNCACHED.items():
+        if quantities[column] is None and not quantities["cached_tokens"] and not quantities["cache_write_tokens"]:
+            quantities[column] = _quantity(attributes, names)
     thoughts, written = _quantity(attributes, (THOUGHTS,)), quantities["output_tokens"]
     if type(thoughts) is int and quantities["reasoning_tokens"] is None and isinstance(written, int | None):
         quantities |= {"reasoning_tokens": thoughts, "output_tokens": (written or 0) + thoughts}

@@ -373,6 +373,26 @@ def test_what_anthropics_own_spans_say_of_its_prices_goes_with_the_event() -> No
     assert "output_tokens" not in data(broken | {"anthropic.usage.compaction.output_tokens": 3_500})
 
 
+@pytest.mark.parametrize("of", [("prompt", "completion"), ("input", "output")])
+def test_audio_and_images_in_spans_of_bifrost_are_what_they_are(of: tuple[str, str]) -> None:
+    """Its `core/schemas/trace.go` has names of its own for them, by the API; agentgateway's `log.rs` for images. Audio
+    costs OpenAI 16 times as much as text, and an image that Gemini made 10 times: they were billed as text.
+    """
+    given, made = (f"gen_ai.usage.{each}_token_details." for each in of)
+    parts: dict[str, Attribute] = {f"{made}audio_tokens": 40, f"{made}image_tokens": 30}
+    parts |= {f"{given}audio_tokens": 300, f"{given}image_tokens": 200, f"{given}text_tokens": 700}
+    expected = {"audio_input_tokens": 300, "image_input_tokens": 200}
+    assert data(CALL | parts).items() >= {**expected, "audio_output_tokens": 40, "image_output_tokens": 30}.items()
+    # With a cache it does not say what of them was cached, and no token is in two parts of one whole.
+    for cached in ("cache_read.input_tokens", "cache_creation.input_tokens"):
+        found = data(CALL | parts | {f"gen_ai.usage.{cached}": 900})
+        assert not expected.keys() & found.keys()
+        assert found["audio_output_tokens"] == 40
+    written: dict[str, Attribute] = {"gen_ai.usage.cache_creation.input_tokens": 200}
+    assert data(CALL | written | {f"{given}cached_write_tokens_1h": 80})["cache_write_1h_tokens"] == 80
+    assert data(CALL | {"gen_ai.usage.output_image_tokens": 30})["image_output_tokens"] == 30
+
+
 @pytest.mark.parametrize("operation", ["chat", "embeddings"])
 def test_what_litellms_own_cache_answered_is_a_request_that_took_nothing(operation: str) -> None:
     """The span has the tokens of the first answer. Embeddings have no id, so each answer was billed again."""
