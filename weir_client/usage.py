@@ -136,6 +136,9 @@ def anthropic_usage(response: Any, *, account: str, source: str, time: datetime 
     given = _plain(response)
     usage = given["usage"]
     found = {name: usage.get(name) for name in ("service_tier", "speed", "inference_geo")} | anthropic_tokens(usage)
+    if usage.get("fallback_credit"):
+        # Redeemed, what it wrote to the cache is billed as what is read from it.
+        found["fallback_credit"] = (usage["fallback_credit"].get("status") or {}).get("type")
     if given.get("stop_reason") == "refusal":
         # Some are not charged for.
         found |= {"stop_reason": "refusal", "refusal_category": (given.get("stop_details") or {}).get("category")}
