@@ -378,7 +378,7 @@ def test_audio_and_images_in_spans_of_bifrost_are_what_they_are(of: tuple[str, s
     """Its `core/schemas/trace.go` has names of its own for them, by the API; agentgateway's `log.rs` for images. Audio
     costs OpenAI 16 times as much as text, and an image that Gemini made 10 times: they were billed as text.
     """
-    given, made = (f"gen_ai.usage.{each}_token_details." for each in of)
+    given, made = (f"gen_ai.usage.{side}_token_details." for side in of)
     parts: dict[str, Attribute] = {f"{made}audio_tokens": 40, f"{made}image_tokens": 30}
     parts |= {f"{given}audio_tokens": 300, f"{given}image_tokens": 200, f"{given}text_tokens": 700}
     expected = {"audio_input_tokens": 300, "image_input_tokens": 200}
@@ -400,9 +400,9 @@ def test_what_litellms_own_cache_answered_is_a_request_that_took_nothing(operati
     found = data(call | {"litellm.cache_hit": True})
     assert (found["input_tokens"], found["output_tokens"], found["cached"]) == (0, 0, True)
     assert (found["request_id"], "cached_tokens" in found) == (f"{TRACE}:{SPAN}", False)
-    asked = data(call | {"litellm.cache_hit": False})
-    assert (asked["input_tokens"], asked["request_id"]) == (1_200, CALL["gen_ai.response.id"])
-    assert "cached" not in asked
+    missed = data(call | {"litellm.cache_hit": False})
+    assert (missed["input_tokens"], missed["request_id"]) == (1_200, CALL["gen_ai.response.id"])
+    assert "cached" not in missed
 
 
 NO_NAMES = ["", "chatcmpl-1764093600", "1764093600123", "chatcmpl-17", "chatcmpl-998", "cmpl_0", "42"]
