@@ -30,6 +30,10 @@ SUMMARIES = frozenset(
     ("create_agent", "invoke_agent", "invoke_workflow", "execute_tool", "fetch_response", "retrieval")
 )
 """What adds up calls that have spans of their own, reads an answer again, or calls no model."""
+PROVIDER, METHOD, OF_MISTRALS_SDK = "gen_ai.provider.name", "http.request.method", "agent.trace.public"
+"""The last marks spans of Mistral's SDK. A call of an agent's is `invoke_agent` in them, is no sum of other spans, and
+has the tokens; messages of the answer are spans of their own within it, without tokens. The call is a request of HTTP.
+"""
 TEXTS = {
     "model": ("gen_ai.response.model", "gen_ai.request.model"),
     "request_id": ("gen_ai.response.id",),
@@ -37,6 +41,14 @@ TEXTS = {
     "operation": (OPERATION,),
     "usage_source": (USAGE_SOURCE,),
 }
+TIER = (
+    *("openai.response.service_tier", "gen_ai.openai.response.service_tier", "gen_ai.response.service_tier"),
+    "anthropic.response.service_tier",
+)
+"""By which tier it was answered, which decides its price: no shipped contract reads it, and one that declares it does.
+The first is today's name, the third is no convention's, and the last that of Anthropic's own spans. The tier of the
+request may not be that of the answer.
+"""
 _USAGE = "gen_ai.usage."
 QUANTITIES = {
     column: tuple(_USAGE + name for name in names)
@@ -65,8 +77,12 @@ QUANTITIES = {
         "audio_output_tokens": (
             *("audio.output_tokens", "details.output_audio_tokens"),
             *("output_audio_tokens", "audio_output_tokens"),
+            *("completion_token_details.audio_tokens", "output_token_details.audio_tokens"),
         ),
-        "image_output_tokens": ("image.output_tokens",),
+        "image_output_tokens": (
+            *("image.output_tokens", "output_image_tokens"),
+            *("completion_token_details.image_tokens", "output_token_details.image_tokens"),
+        ),
     }.items()
 }
 """Column → the attributes that report it, the current name first."""
@@ -78,6 +94,22 @@ CACHED = {
     "image_input_tokens": (_USAGE + "image.cache_read.input_tokens",),
 }
 """What of a column is counted as cached, too: parts of one whole share no token."""
+UNCACHED = {
+    f"{modality}_input_tokens": tuple(
+        f"{_USAGE}{details}_token_details.{modality}_tokens" for details in ("prompt", "input")
+    )
+    for modality in ("audio", "image")
+}
+"""Parts of the input by Bifrost. What of them the cache gave it does not say: they are read where that is nothing."""
+KEPT_LONGER = (
+    "anthropic.usage.cache_creation.ephemeral_1h_input_tokens",
+    *(f"{_USAGE}{details}_token_details.cached_write_tokens_1h" for details in ("prompt", "input")),
+)
+"""What of the cache writes costs more, in the spans of Anthropic's SDK and API, and Bifrost's."""
+COMPACTION = "anthropic.usage.compaction."
+"""What Anthropic took to compact the conversation first, `input_tokens` and `output_tokens`: the usage leaves it out,
+and it is billed. What of its input the cache gave, which costs a tenth, the spans do not say.
+"""
 THOUGHTS = _USAGE + "experimental.reasoning_tokens"
 """What Google's ADK before 2.3 has beside the output tokens, which are Gemini's candidates alone."""
 OF_XAI, TOTAL = _USAGE + "cached_prompt_text_tokens", _USAGE + "total_tokens"
@@ -94,6 +126,7 @@ DETAILS = {
         *("input_token_details", "cache_creation"),
         *("ephemeral_5m_input_tokens", "ephemeral_1h_input_tokens"),
     ),
+    "cache_write_1h_tokens": ("input_token_details", "ephemeral_1h_input_tokens"),
     "audio_input_tokens": ("input_token_details", "audio"),
     "reasoning_tokens": ("output_token_details", "reasoning"),
     "audio_output_tokens": ("output_token_details", "audio"),
@@ -102,9 +135,12 @@ DETAILS = {
 that is more, those that report its parts. A member's name begins with OpenAI's tier where that is priority or flex.
 """
 ERROR_TYPE = "error.type"
-NO_NAME = re.compile(r"(?:[A-Za-z]+[-_.])*[A-Za-z]?[0-9]{1,13}|[A-Za-z]{1,12}")
+CACHE_HIT = "litellm.cache_hit"
+"""Whether LiteLLM's own cache answered. Such a span has the tokens of the first answer, and its id if it has one."""
+NO_NAME = re.compile(r"(?:[A-Za-z]+[-_.])*[A-Za-z]?[0-9]{1,13}|[A-Za-z]{1,12}|(?:[a-z]{1,12}[-.]){2,}[a-z]{1,12}")
 """A response's id that others soon have, too: Ollama and servers like it number theirs at random below 999, and others
-by the second or the millisecond. KoboldCpp calls all of them `chatcmpl-A1` or `koboldcpp`."""
+by the second or the millisecond. KoboldCpp calls all of them `chatcmpl-A1` or `koboldcpp`, and FastFlowLM
+`fastflowlm-chat-completion`."""
 _NAMES = (
     *(name for names in QUANTITIES.values() for name in names),
     *("llm.token_count.prompt", "llm.token_count.completion", "llm.token_count.total"),
@@ -144,9 +180,9 @@ def usage_of(spans: Iterable[SpanRecord], account_attribute: str) -> SpanUsage:
         operation = span.attributes.get(OPERATION)
         if span.problem is not None:
             found.spans.append(UsageSpan(span.id, problem=span.problem))
-        elif str(span.attributes.get(RUN_TYPE)).lower() in NO_CALLS:
+        elif str(span.attributes.get(RUN_TYPE)).lower() in NO_CALLS or _is_mistrals_message(span.attributes):
             continue
-        elif operation in OPERATIONS:
+        elif operation in OPERATIONS or _is_mistrals_agent(span.attributes):
             found.spans.append(_usage_span(span, account_attribute))
         elif operation not in SUMMARIES and any(name in span.attributes for name in _NAMES):
             name = str(operation or "")[:100]
@@ -155,6 +191,16 @@ def usage_of(spans: Iterable[SpanRecord], account_attribute: str) -> SpanUsage:
         if len(found.spans) > MAX_USAGE_SPANS:
             raise TooLarge(f"a request has at most {MAX_USAGE_SPANS} spans that report usage")
     return found
+
+
+def _is_mistrals_agent(attributes: Attributes) -> bool:
+    of_sdk = attributes.get(PROVIDER) == "mistral_ai" and OF_MISTRALS_SDK in attributes
+    return of_sdk and attributes.get(OPERATION) == "invoke_agent" and METHOD in attributes
+
+
+def _is_mistrals_message(attributes: Attributes) -> bool:
+    of_sdk = attributes.get(PROVIDER) == "mistral_ai" and OF_MISTRALS_SDK in attributes
+    return of_sdk and METHOD not in attributes and not any(name in attributes for name in _NAMES)
 
 
 def _usage_span(span: SpanRecord, account_attribute: str) -> UsageSpan:
@@ -172,6 +218,7 @@ def _event(span: SpanRecord, account_attribute: str) -> dict[str, Any]:
     account = _text(attributes, (account_attribute,)) or _text(span.resource, (account_attribute,))
     texts = {column: _text(attributes, names) for column, names in TEXTS.items()}
     quantities = {column: _quantity(attributes, names) for column, names in QUANTITIES.items()}
+    quantities["cache_write_1h_tokens"] = _quantity(attributes, KEPT_LONGER)
     for column, (details, member, *parts) in DETAILS.items():
         if quantities[column] is None:
             quantities[column] = _detail(attributes.get(_USAGE + details), member, *parts)
@@ -179,6 +226,9 @@ def _event(span: SpanRecord, account_attribute: str) -> dict[str, Any]:
         whole, part = quantities[column], _quantity(attributes, names)
         if type(whole) is int and type(part) is int:
             quantities[column] = whole - part
+    for column, names in UNCACHED.items():
+        if quantities[column] is None and not quantities["cached_tokens"] and not quantities["cache_write_tokens"]:
+            quantities[column] = _quantity(attributes, names)
     thoughts, written = _quantity(attributes, (THOUGHTS,)), quantities["output_tokens"]
     if type(thoughts) is int and quantities["reasoning_tokens"] is None and isinstance(written, int | None):
         quantities |= {"reasoning_tokens": thoughts, "output_tokens": (written or 0) + thoughts}
@@ -186,10 +236,20 @@ def _event(span: SpanRecord, account_attribute: str) -> dict[str, Any]:
         # As output alone: a source whose conventions have it beside would pay for it twice.
         quantities |= {"output_tokens": _whole(quantities, "output_tokens", "reasoning_tokens")}
         quantities["reasoning_tokens"] = None
+    compacted, written = _quantity(attributes, (COMPACTION + "output_tokens",)), quantities["output_tokens"]
+    if type(compacted) is int and type(written) is int:
+        quantities["output_tokens"] = written + compacted
+    quantities["compaction_input_tokens"] = _quantity(attributes, (COMPACTION + "input_tokens",))
     if quantities["output_tokens"] is None and attributes.get(OPERATION) in EMBEDDINGS:
         quantities["output_tokens"] = 0
+    if attributes.get(CACHE_HIT) is True:
+        # It took nothing. As a report of the first answer's request it would be the later one, and bill in its place.
+        texts["request_id"] = None
+        quantities = {"input_tokens": 0, "output_tokens": 0, "cached": True}
     status = "error" if attributes.get(ERROR_TYPE, "") != "" or span.is_error else "completed"
     data = {**texts, "request_id": _request_id(texts["request_id"], span.id or None), "status": status, **quantities}
+    tier = _first(attributes, TIER)
+    data["service_tier"] = tier if isinstance(tier, str) else None
     event = {
         "specversion": "1.0",
         "type": TYPE,

@@ -14,6 +14,8 @@ CACHED = ("prompt_cache_hit_tokens", "cached_tokens", "cache_read_input_tokens",
 CACHE_WRITE_1H, CACHE_WRITE_12H = "cache_write_1h_tokens", "cache_write_12h_tokens"
 """Parts of what was written to the cache: what stays for longer costs more."""
 WEB_SEARCHES, AUDIO_SECONDS, CITATIONS = "web_search_requests", "audio_seconds", "citation_tokens"
+CONNECTORS = "connector_tokens"
+"""What searches and other tools gave a model in a conversation of Mistral's, beside the prompt."""
 MODALITIES = ("image", "audio")
 PROMPT, COMPLETION = ("prompt", "input"), ("completion", "output")
 """How the two sides of a call are called: by chat completions, and by responses."""
@@ -58,16 +60,20 @@ def openai_tokens(usage: Mapping[str, Any], *, has_no_output: bool = False, is_g
             (usage.get("server_side_tool_usage_details") or {}).get("web_search_calls"),
             read.get("web_search_requests"),
             usage.get("num_search_queries"),
+            (usage.get("connectors") or {}).get("web_search"),
             ((usage.get("x_tools") or {}).get("web_search") or {}).get("count"),
             ((usage.get("plugins") or {}).get("search") or {}).get("count"),
         ),
         # Mistral writes {} where there is no audio.
         AUDIO_SECONDS: first(usage.get("seconds"), usage.get("prompt_audio_seconds") or None),
         CITATIONS: usage.get("citation_tokens"),
+        CONNECTORS: usage.get("connector_tokens"),
     }
     if has_no_output and usage and tokens["output_tokens"] is None:
         tokens["output_tokens"] = 0  # that is no missing report
-    beside, thoughts = _beside(tokens, usage.get("total_tokens")), tokens["reasoning_tokens"] or 0
+    # LiteLLM has what tools gave Gemini within the prompt where it is billed, else in the total alone.
+    beside = max(_beside(tokens, usage.get("total_tokens")) - (read.get("tool_use_tokens") or 0), 0)
+    thoughts = tokens["reasoning_tokens"] or 0
     if beside > 0 and (beside == thoughts or (is_gemini and not written)):
         tokens = _with_thoughts(tokens, beside)
     elif beside > thoughts > (tokens["output_tokens"] or 0):
@@ -75,6 +81,9 @@ def openai_tokens(usage: Mapping[str, Any], *, has_no_output: bool = False, is_g
         tokens = _with_thoughts(tokens, thoughts)
     elif 0 < beside == (tokens["cached_tokens"] or 0) + (tokens["cache_write_tokens"] or 0):
         tokens["input_tokens"] += beside  # Portkey counts Anthropic's as Anthropic does
+    elif thoughts > (tokens["output_tokens"] or 0) and _is_all(tokens, usage.get("total_tokens")):
+        # Gateways to Bedrock estimate it, with the tokens of another model.
+        tokens["reasoning_tokens"] = tokens["output_tokens"]
     return _disjoint(tokens, read.get("cached_tokens_details") or {})
 
 
@@ -211,6 +220,12 @@ def _beside(tokens: Tokens, total: int | None) -> int:
     if tokens[CITATIONS] is not None and written is not None:
         return tokens["reasoning_tokens"] or 0
     return 0 if None in (taken, written, total) else total - taken - written
+
+
+def _is_all(tokens: Tokens, total: int | None) -> bool:
+    """Whether input and output are all that a total has."""
+    counts = (tokens["input_tokens"], tokens["output_tokens"])
+    return None not in (*counts, total) and sum(counts) == total
 
 
 def _with_thoughts(tokens: Tokens, beside: int) -> Tokens:

@@ -30,10 +30,16 @@ from weir_client.tokens import (
 )
 
 TYPE = "ai.inference.usage.v1"
-RUNNING = ("queued", "in_progress", "validating", "finalizing", "cancelling")
-"""Of OpenAI's responses and batches that are not over; a batch has 0 as its usage until it is."""
+RUNNING = ("queued", "in_progress", "validating", "finalizing", "cancelling", "waiting")
+"""Of OpenAI's responses, batches and turns that are not over; a batch has 0 as its usage until it is."""
+ASKS = "requires_action"
+"""The status of an assistant's run that waits for a tool, and counts nothing until it is over. An interaction of
+Gemini's that asks for one has ended, and counts.
+"""
 STATUSES = {"failed": "error", "cancelled": "cancelled"}
 """Of those; any other that is over has completed."""
+MESSAGE = "message"
+"""The `type` of Anthropic's, whose input does not include what the cache gave or took."""
 FAILED = "error"
 """The `finish_reason` of an answer that failed, as OpenRouter and Mistral write it."""
 BILLED = ("input_tokens", "output_tokens", "total_tokens")
@@ -43,10 +49,10 @@ GEMINI_TIER = "x-gemini-service-tier"
 Event = dict[str, Any]
 _FIRST_MILLISECONDS = 10**11
 """So many seconds are the year 5138, and so many milliseconds 1973."""
-_NO_NAME = re.compile(r"(?:[A-Za-z]+[-_.])*[A-Za-z]?[0-9]{1,13}|[A-Za-z]{1,12}")
+_NO_NAME = re.compile(r"(?:[A-Za-z]+[-_.])*[A-Za-z]?[0-9]{1,13}|[A-Za-z]{1,12}|(?:[a-z]{1,12}[-.]){2,}[a-z]{1,12}")
 """Ollama, and servers like it, number their responses at random below 999, and others in turn, by the second or by the
-millisecond (Portkey). KoboldCpp calls all of them `chatcmpl-A1` or `koboldcpp`. Two of them would be one event with two
-contents, of which one is billed.
+millisecond (Portkey). KoboldCpp calls all of them `chatcmpl-A1` or `koboldcpp`, and FastFlowLM
+`fastflowlm-chat-completion`. Two of them would be one event with two contents, of which one is billed.
 """
 
 
@@ -77,7 +83,7 @@ def usage_event(
 def openai_usage(response: Any, *, account: str, source: str, time: datetime | None = None, **data: Any) -> Event:
     """Of a response of OpenAI's, or of a compatible API or gateway: chat completions, responses, embeddings,
     rerankings, images, transcriptions, a batch, or what `response.done` of realtime has. Where it names no `model`,
-    give it.
+    give it. A message of Anthropic is read as `anthropic_usage` reads it.
 
     Raises ValueError for a chunk without usage, and for a response or a batch that is not over: each has the id of the
     one that has the usage. A chunk with the usage so far is a partial report of its request, which the last one
@@ -85,11 +91,15 @@ def openai_usage(response: Any, *, account: str, source: str, time: datetime | N
     `status`.
     """
     given = response_of(_plain(response))
+    if given.get("type") == MESSAGE:
+        return anthropic_usage(given, account=account, source=source, time=time, **data)
     of_cohere = (given.get("meta") or {}, given.get("usage") or {})
     billed: Mapping[str, Any] = next((found["billed_units"] for found in of_cohere if found.get("billed_units")), {})
     usage = _usage(given, billed)
     is_part = is_streamed(given) and is_open(given.get("choices"))
-    if given.get("status") in RUNNING or (not usage and (is_part or is_of_a_stream(given))):
+    status = given.get("status")
+    is_running = status in RUNNING or (status == ASKS and not usage)
+    if is_running or (not usage and (is_part or is_of_a_stream(given))):
         raise ValueError(
             f"{given.get('id')} has no usage yet: of a stream send the last chunk with usage (OpenAI reports it with "
             'stream_options={"include_usage": True}), of a background response or a batch the one that is over, and of'
@@ -101,8 +111,10 @@ def openai_usage(response: Any, *, account: str, source: str, time: datetime | N
     tokens = openai_tokens(usage, has_no_output=has_no_output, is_gemini=is_gemini)
     searches = ((given.get("tool_usage") or {}).get("web_search") or {}).get("num_requests")
     found = {
-        "status": STATUSES.get(given.get("status") or "", "error" if _has_failed(given) else "completed"),
-        "service_tier": first(given.get("service_tier"), usage.get("service_tier")),
+        "status": STATUSES.get(status or "", "error" if _has_failed(given) else "completed"),
+        "service_tier": first(given.get("service_tier"), usage.get("service_tier"), _traffic_type(usage)),
+        # LiteLLM keeps Anthropic's here. Others measure how fast they wrote.
+        **{name: usage[name] for name in ("speed", "inference_geo") if isinstance(usage.get(name), str)},
         "search_context_size": usage.get("search_context_size"),
         **tokens,
         WEB_SEARCHES: first(tokens[WEB_SEARCHES], searches),
@@ -124,6 +136,9 @@ def anthropic_usage(response: Any, *, account: str, source: str, time: datetime 
     given = _plain(response)
     usage = given["usage"]
     found = {name: usage.get(name) for name in ("service_tier", "speed", "inference_geo")} | anthropic_tokens(usage)
+    if usage.get("fallback_credit"):
+        # Redeemed, what it wrote to the cache is billed as what is read from it.
+        found["fallback_credit"] = (usage["fallback_credit"].get("status") or {}).get("type")
     if given.get("stop_reason") == "refusal":
         # Some are not charged for.
         found |= {"stop_reason": "refusal", "refusal_category": (given.get("stop_details") or {}).get("category")}
@@ -137,11 +152,13 @@ def gemini_usage(response: Any, *, account: str, source: str, time: datetime | N
     Google's API or Vertex.
 
     A chunk of a stream before the last (it has no `finish_reason`) is a partial report, which the last one replaces.
-    Raises ValueError for one without the id that both have, unless you give its `status`, and for an interaction that
-    is not over.
+    Raises ValueError for one without the id that both have, unless you give its `status`, for an interaction that is
+    not over, and for a line of a batch's output.
     """
     plain = _plain(response)
     given = snake(plain)
+    if "usage_metadata" not in given and {"request", "response"} & given.keys():
+        raise ValueError("a line of a batch's output is no response of Gemini's: send its `response`, if it has one")
     if given.get("status") and "usage_metadata" not in given:
         return _interaction(given, {"account": account, "source": source, "time": time, **data})
     usage = given.get("usage_metadata") or {}
@@ -201,11 +218,12 @@ def litellm_callback(
         given = _plain(whole or response)
         call: dict[str, Any] = {"account": account(kwargs), "source": source, "time": ended}
         call["model"] = given.get("model") or kwargs.get("model")
+        if given.get("service_tier") is None and (tier := _hidden_traffic_type(whole or response)):
+            call["service_tier"] = tier
         if kwargs.get("cache_hit") is True and not given.get("id"):
             client.send(usage_event(**call, input_tokens=0, output_tokens=0, cached=True))
             return
-        usage_of = anthropic_usage if given.get("type") == "message" else openai_usage
-        client.send(usage_of(given, **call))
+        client.send(openai_usage(given, **call))
 
     return on_success
 
@@ -233,9 +251,32 @@ def _usage(given: Mapping[str, Any], billed: Mapping[str, Any]) -> Mapping[str, 
     """
     of_choices = [answer["usage"] for answer in given.get("choices") or () if answer.get("usage")]
     of_choice = of_choices[0] if len(of_choices) == 1 else None
-    counts = {name: billed[name] for name in BILLED if billed.get(name) is not None}
+    counts = _billed_counts(billed)
     usage = given.get("usage") or (given.get("x_groq") or {}).get("usage") or of_choice or counts
     return counts if "billed_units" in usage else usage
+
+
+def _hidden_traffic_type(response: Any) -> str | None:
+    """Vertex's, which LiteLLM keeps beside its response."""
+    hidden = getattr(response, "_hidden_params", None) or {}
+    found: str | None = (hidden.get("provider_specific_fields") or {}).get("traffic_type")
+    return found
+
+
+def _billed_counts(billed: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Of what Cohere bills, which has the images of embeddings beside other input, at a price of their own."""
+    counts = {name: billed[name] for name in BILLED if billed.get(name) is not None}
+    images = billed.get("image_tokens")
+    if not images:
+        return counts
+    text = first(billed.get("text_tokens"), billed.get("input_tokens"), 0)
+    return {**counts, "input_tokens": text + images, "input_tokens_details": {"image_tokens": images}}
+
+
+def _traffic_type(usage: Mapping[str, Any]) -> str | None:
+    """What Vertex's API for OpenAI's SDK has of its own: whether it was on demand, and at which priority."""
+    found: str | None = ((usage.get("extra_properties") or {}).get("google") or {}).get("traffic_type")
+    return found
 
 
 def _has_failed(given: Mapping[str, Any]) -> bool:

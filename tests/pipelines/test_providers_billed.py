@@ -13,8 +13,10 @@ from tests.corpus import RECEIVED_AT
 from tests.pipelines.as_billed import Stack, billed, listed
 from tests.pipelines.test_public_cases_billed import OF_THE_MONTH, TERMS, USAGE_TYPE
 from tests.rules.test_client_gateways import BATCH, COHERE
+from tests.rules.test_client_servers import EMBEDDED_IMAGE, ESTIMATED, FAST, NAMELESS
 from tests.rules.test_client_tokens import REALTIME, VERTEX
 from tests.rules.test_client_usage import CHAT, MESSAGE
+from tests.rules.test_otlp import CALL, read, request, span
 from weir_client import anthropic_usage, gemini_usage, openai_usage
 from weir_client.encoding import encoded
 
@@ -27,7 +29,7 @@ CONTRACT: dict[str, Any] = {
     "properties": {
         "data": {
             "properties": {
-                "service_tier": {"type": ["string", "null"], "x-weir-column": "service_tier"},
+                **{name: {"type": ["string", "null"], "x-weir-column": name} for name in ("service_tier", "speed")},
                 **{name: {"type": ["integer", "null"], "minimum": 0, "x-weir-column": name} for name in COUNTS},
             }
         }
@@ -141,4 +143,49 @@ def test_what_providers_count_comes_to_what_they_charge(database: str) -> None:
         "sonar": 10 + 3,
         "gpt-5.6-luna": 298_976 + 1_024 * Decimal("0.1") + 93 * 6,
         "command-a": 5 * Decimal("2.5") + 418 * 10,
+    }
+
+
+SERVED: Mapping[str, Mapping[str, str]] = {
+    "embed-v4.0": {"input_tokens": "0.12", "image_input_tokens": "0.47", "output_tokens": "0"},
+    "qwen.qwen3-32b-v1:0": {"input_tokens": "0.15", "output_tokens": "0.6"},
+    "claude-opus-4-6": {"input_tokens": "5", "output_tokens": "25"},
+    PricedModel.of("claude-opus-4-6", {"speed": "fast"}).text: {"input_tokens": "30", "output_tokens": "150"},
+    "llama3.2:1b": {"input_tokens": "1", "output_tokens": "2"},
+    "gpt-4o-2024-08-06": {"input_tokens": "2.5", "output_tokens": "10"},
+    PricedModel.of("gpt-4o-2024-08-06", {"service_tier": "flex"}).text: {"input_tokens": "1.25", "output_tokens": "5"},
+}
+
+
+def test_what_servers_and_spans_report_comes_to_what_is_charged_for_it(database: str) -> None:
+    """Images of Cohere were free, fast mode and flex at the standard price, and the other calls on no bill."""
+    call: dict[str, Any] = {"account": "acme", "source": "backend", "time": RECEIVED_AT - timedelta(seconds=20)}
+    ended = int((RECEIVED_AT - timedelta(seconds=20)).timestamp()) * 10**9
+    flex = span(CALL | {"openai.response.service_tier": "flex"}, end_time_unix_nano=ended)
+    events = encoded(
+        [
+            openai_usage(EMBEDDED_IMAGE, model="embed-v4.0", **call),
+            openai_usage(ESTIMATED, **call),
+            openai_usage(FAST, **call),
+            *(openai_usage({**NAMELESS, "created": NAMELESS["created"] + second}, **call) for second in (0, 1, 1)),
+        ]
+    )
+    events += [reported.document for reported in read(request(flex))]
+    stack = Stack(METERS, contracts=(CONTRACT,), price_attributes=("service_tier", "speed"))
+    unit_prices = {
+        (model, meter): str(Decimal(price) / 1_000_000)
+        for model, of_model in SERVED.items()
+        for meter, price in of_model.items()
+    }
+    billed(database, stack, [(event, RECEIVED_AT) for event in events], **TERMS, unit_prices=unit_prices)
+    charged: dict[str, Decimal] = {}
+    rows: list[dict[str, Any]] = [dict(row) for row in listed(database, OF_THE_MONTH)]
+    for row in rows:
+        charged[row["model"]] = charged.get(row["model"], Decimal(0)) + (row["amount"] or 0) * 1_000_000
+    assert charged == {
+        "embed-v4.0": 2_716 * Decimal("0.47"),
+        "qwen.qwen3-32b-v1:0": 40 * Decimal("0.15") + 500 * Decimal("0.6"),
+        "claude-opus-4-6": 1_000 * 30 + 50 * 150,
+        "llama3.2:1b": 2 * (10 + 5 * 2),
+        "gpt-4o-2024-08-06": 1_200 * Decimal("1.25") + 350 * 5,
     }

@@ -412,3 +412,22 @@ def test_of_coheres_own_api_what_it_bills_is_input_and_output() -> None:
     }
     data = data_of(embedded, model="embed-v4.0")
     assert (data["input_tokens"], data["output_tokens"]) == (2, 0)
+
+
+@pytest.mark.parametrize("status", [{"type": "redeemed"}, {"type": "not_applied", "reason": "expired"}])
+def test_whether_claude_redeemed_a_credit_goes_with_the_event(status: dict[str, str]) -> None:
+    """A retry that redeemed the credit of a refusal is billed as if its conversation had been on that model all along,
+    so its cache writes cost what reads do, a twelfth (Anthropic's page on fallback credit; `usage.fallback_credit`).
+    """
+    usage = {"input_tokens": 10, "output_tokens": 5, "cache_creation_input_tokens": 90_000}
+    retry = {"id": "msg_y", "model": "c", "stop_reason": "end_turn", "usage": usage}
+    assert "fallback_credit" not in anthropic_usage(retry, account="a", source="s")["data"]
+    cases: list[tuple[object, str | None]] = [
+        ({"status": status}, status["type"]),
+        ({}, None),
+        ({"status": None}, None),
+    ]
+    for credit, expected in cases:
+        answered = {**retry, "usage": {**usage, "fallback_credit": credit}}
+        data = anthropic_usage(answered, account="a", source="s")["data"]
+        assert (data.get("fallback_credit"), data["cache_write_tokens"]) == (expected, 90_000)

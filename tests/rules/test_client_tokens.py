@@ -459,6 +459,6 @@ def test_litellms_callback_reads_anthropics_own_messages_and_names_the_model_whe
 
 def test_no_shipped_contract_gives_another_meaning_to_what_is_reported_besides() -> None:
     names = {"cache_write_1h_tokens", "web_search_requests", "audio_seconds", "search_units"}
-    names |= {"service_tier", "speed", "inference_geo"}
+    names |= {"service_tier", "speed", "inference_geo", "fallback_credit", "compaction_input_tokens"}
     of_contract = shipped()["ai.inference.usage.v1"]["properties"]["data"]["properties"]
     assert not names & of_contract.keys()

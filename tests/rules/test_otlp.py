@@ -24,7 +24,7 @@ from api.otlp import failure, spans_in, success
 from api.otlp_json import JSON, MAX_JSON_CONTAINERS
 from api.otlp_protobuf import MAX_SPAN_BYTES, PROTOBUF
 from api.span_record import MAX_SPANS, NotOtlp, TooLarge
-from api.span_usage import MAX_USAGE_SPANS, TYPE, SpanUsage, UsageSpan, usage_of
+from api.span_usage import MAX_USAGE_SPANS, TIER, TYPE, SpanUsage, UsageSpan, usage_of
 from metering.instants import EPOCH
 from metering.joining import Side
 from metering.ranking import Received, ranked
@@ -133,6 +133,31 @@ def test_a_span_that_adds_up_others_or_calls_no_model_is_no_usage(operation: str
     others = {name: value for name, value in CALL.items() if name != "gen_ai.operation.name"}
     named: dict[str, Attribute] = {} if operation is None else {"gen_ai.operation.name": operation}
     assert read(request(span(others | named))) == []
+
+
+def test_a_call_of_an_agent_is_one_in_the_spans_of_mistrals_sdk() -> None:
+    """Its `otel.py` (3.7) calls agents' completions and conversations `invoke_agent`, in the span of the request, which
+    alone has the tokens; its tests have these attributes. They were on no bill, and the answer was that all was well.
+    """
+    of_sdk: dict[str, Attribute] = {"gen_ai.provider.name": "mistral_ai", "agent.trace.public": ""}
+    agent = CALL | of_sdk | {"gen_ai.operation.name": "invoke_agent", "http.request.method": "POST"}
+    found = data(agent)
+    assert (found["request_id"], found["input_tokens"], found["output_tokens"]) == (
+        CALL["gen_ai.response.id"],
+        1200,
+        350,
+    )
+    # A conversation has no response id; its messages are spans within it, with the model, an id, and no tokens.
+    conversation = {name: value for name, value in agent.items() if name != "gen_ai.response.id"}
+    without = {name: value for name, value in CALL.items() if not name.startswith("gen_ai.usage.")}
+    message = without | of_sdk | {"gen_ai.response.id": "msg_01", "gen_ai.operation.name": "chat"}
+    (call,) = read(request(span(conversation), span(message, span_id=b"message_")))
+    assert event_of(call)["data"]["request_id"] == f"{TRACE}:{SPAN}"
+    # Its other calls, and the agents of a framework that sums up calls, are what they are elsewhere.
+    assert data(CALL | of_sdk | {"http.request.method": "POST"})["input_tokens"] == 1200
+    assert data(CALL | of_sdk)["input_tokens"] == 1200
+    frameworks = CALL | {"gen_ai.provider.name": "mistral_ai", "gen_ai.operation.name": "invoke_agent"}
+    assert read(request(span(frameworks), span(frameworks | {"http.request.method": "POST"}))) == []
 
 
 def test_names_of_earlier_releases_are_read_and_the_current_ones_come_first() -> None:
@@ -274,7 +299,8 @@ def test_parts_that_langsmith_has_as_a_text_are_read() -> None:
         of_anthropic = (
             f"{{'cache_creation': {total}, 'ephemeral_5m_input_tokens': 50, 'ephemeral_1h_input_tokens': 20}}"
         )
-        assert data(CALL | {"gen_ai.usage.input_token_details": of_anthropic})["cache_write_tokens"] == 70
+        found = data(CALL | {"gen_ai.usage.input_token_details": of_anthropic})
+        assert (found["cache_write_tokens"], found["cache_write_1h_tokens"]) == (70, 20)
     nothing_written = "{'cache_creation': 0, 'ephemeral_5m_input_tokens': 0}"
     assert data(CALL | {"gen_ai.usage.input_token_details": nothing_written})["cache_write_tokens"] == 0
     # A name of its own comes first.
@@ -308,8 +334,80 @@ def test_a_call_that_failed_is_an_error(more: dict[str, Attribute], changes: dic
     assert data(CALL | more, **changes)["status"] == "error"
 
 
+@pytest.mark.parametrize("name", TIER)
+def test_the_tier_that_answered_goes_with_the_event(name: str) -> None:
+    """OpenAI's flex costs half as much, and priority twice: both were billed at the price of the standard."""
+    assert data(CALL | {name: "flex"})["service_tier"] == "flex"
+    assert data(CALL | {name: "flex", "openai.request.service_tier": "auto"})["service_tier"] == "flex"
+    # What was asked for may not be what was given, and what is no text is no tier.
+    nones: list[dict[str, Attribute]] = [{"openai.request.service_tier": "flex"}, {name: ""}, {name: 1}, {name: True}]
+    for none in nones:
+        assert "service_tier" not in data(CALL | none)
+
+
+def test_what_anthropics_own_spans_say_of_its_prices_goes_with_the_event() -> None:
+    """As its SDK writes them (2.14: `_tracing.py`, `lib/_tracing/_response.py`): the input has the cache within, and
+    the usage leaves out the tokens of compactions, which Anthropic bills. Its page on compaction has this example.
+    """
+    found = data(
+        CALL
+        | {
+            "gen_ai.usage.input_tokens": 23_000,
+            "gen_ai.usage.output_tokens": 1_000,
+            "gen_ai.usage.cache_read.input_tokens": 20_000,
+            "gen_ai.usage.cache_write.input_tokens": 2_000,
+            "anthropic.usage.cache_creation.ephemeral_5m_input_tokens": 500,
+            "anthropic.usage.cache_creation.ephemeral_1h_input_tokens": 1_500,
+            "anthropic.usage.compaction.input_tokens": 180_000,
+            "anthropic.usage.compaction.output_tokens": 3_500,
+            "anthropic.response.service_tier": "priority",
+        }
+    )
+    counted = {"input_tokens": 23_000, "cached_tokens": 20_000, "cache_write_tokens": 2_000, "output_tokens": 4_500}
+    # The cache may have given most of what a compaction read, so it is no other input.
+    beside = {"cache_write_1h_tokens": 1_500, "compaction_input_tokens": 180_000, "service_tier": "priority"}
+    assert found.items() >= {**counted, **beside}.items()
+    assert not {"cache_write_1h_tokens", "compaction_input_tokens"} & data(CALL).keys()
+    # A stream that broke off has no output, and no compaction has one for it.
+    broken: dict[str, Attribute] = {"gen_ai.usage.input_tokens": 23_000, "gen_ai.operation.name": "chat"}
+    assert "output_tokens" not in data(broken | {"anthropic.usage.compaction.output_tokens": 3_500})
+
+
+@pytest.mark.parametrize("of", [("prompt", "completion"), ("input", "output")])
+def test_audio_and_images_in_spans_of_bifrost_are_what_they_are(of: tuple[str, str]) -> None:
+    """Its `core/schemas/trace.go` has names of its own for them, by the API; agentgateway's `log.rs` for images. Audio
+    costs OpenAI 16 times as much as text, and an image that Gemini made 10 times: they were billed as text.
+    """
+    given, made = (f"gen_ai.usage.{side}_token_details." for side in of)
+    parts: dict[str, Attribute] = {f"{made}audio_tokens": 40, f"{made}image_tokens": 30}
+    parts |= {f"{given}audio_tokens": 300, f"{given}image_tokens": 200, f"{given}text_tokens": 700}
+    expected = {"audio_input_tokens": 300, "image_input_tokens": 200}
+    assert data(CALL | parts).items() >= {**expected, "audio_output_tokens": 40, "image_output_tokens": 30}.items()
+    # With a cache it does not say what of them was cached, and no token is in two parts of one whole.
+    for cached in ("cache_read.input_tokens", "cache_creation.input_tokens"):
+        found = data(CALL | parts | {f"gen_ai.usage.{cached}": 900})
+        assert not expected.keys() & found.keys()
+        assert found["audio_output_tokens"] == 40
+    written: dict[str, Attribute] = {"gen_ai.usage.cache_creation.input_tokens": 200}
+    assert data(CALL | written | {f"{given}cached_write_tokens_1h": 80})["cache_write_1h_tokens"] == 80
+    assert data(CALL | {"gen_ai.usage.output_image_tokens": 30})["image_output_tokens"] == 30
+
+
+@pytest.mark.parametrize("operation", ["chat", "embeddings"])
+def test_what_litellms_own_cache_answered_is_a_request_that_took_nothing(operation: str) -> None:
+    """The span has the tokens of the first answer. Embeddings have no id, so each answer was billed again."""
+    call = CALL | {"gen_ai.operation.name": operation, "gen_ai.usage.cache_read.input_tokens": 1_000}
+    found = data(call | {"litellm.cache_hit": True})
+    assert (found["input_tokens"], found["output_tokens"], found["cached"]) == (0, 0, True)
+    assert (found["request_id"], "cached_tokens" in found) == (f"{TRACE}:{SPAN}", False)
+    missed = data(call | {"litellm.cache_hit": False})
+    assert (missed["input_tokens"], missed["request_id"]) == (1_200, CALL["gen_ai.response.id"])
+    assert "cached" not in missed
+
+
 NO_NAMES = ["", "chatcmpl-1764093600", "1764093600123", "chatcmpl-17", "chatcmpl-998", "cmpl_0", "42"]
 NO_NAMES += ["vertex-ai-1764093600123", "chat.id.41", "chatcmpl-A1", "koboldcpp"]
+NO_NAMES += ["fastflowlm-chat-completion"]
 NAMES = ["msg_01XFDUDYJgAACzvnptvVoYEL", "chatcmpl-9J3uyL8392", "0b5c7d9e-1", "resp-abc", "a/7"]
 
 
