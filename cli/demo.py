@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+import yaml
 
 from cli.audit import audited
 from cli.compare import print_comparison, settle
@@ -16,6 +17,10 @@ from cli.stack import summary
 from cli.traffic import DEFAULT_RATE, EventsOption, SeedOption, run_traffic
 from jobs.audit.check_rows import PRINTED, check_rows, printed_rows
 from traffic.declared import CONTRACTS, DECLARED, REVERSAL
+
+if TYPE_CHECKING:
+    from jobs.stack import StackConfig
+    from laptop.folders import Folders
 
 CONFIG = {
     "jobs": {
@@ -62,7 +67,9 @@ def demo(
     from laptop.launch import Launch
 
     console = Console(stderr=True, highlight=False)
-    with Launch.start(Folders(data_dir.resolve()), StackConfig.model_validate(CONFIG), console) as launch:
+    folders, config = Folders(data_dir.resolve()), StackConfig.model_validate(CONFIG)
+    with Launch.start(folders, config, console) as launch:
+        keep_demo_config(folders, config)
         typer.echo(summary(launch.stack, data_dir))
         with telling("Demo …") as tell:
             truth = run_traffic(launch.stack, events=events, rate=DEFAULT_RATE, seed=seed, tell=tell)
@@ -81,3 +88,9 @@ def demo(
             typer.echo(f"The dashboard stays at {launch.stack.dashboard_url}; `weir down` stops everything.")
     if not (live.is_equal and standing.is_equal and all(check.holds for check in promises)):
         raise typer.Exit(1)
+
+
+def keep_demo_config(folders: Folders, config: StackConfig) -> None:
+    """Write it into the data folder, for the next `weir up`."""
+    settings = config.model_dump(mode="json", exclude_unset=True)
+    folders.demo_config.write_text(yaml.safe_dump(settings, sort_keys=False), encoding="utf-8")

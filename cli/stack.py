@@ -42,6 +42,8 @@ def up(
 ) -> None:
     """Start the broker, the database, the applications and the dashboard; Ctrl-C stops them.
 
+    Where `weir demo` has run, its configuration is used unless you give one: its prices need it.
+
     With Prometheus and Alertmanager on the PATH they run too, and alerts are shown on the dashboard.
 
     Exit status 2 for a configuration that is refused, 1 when something does not start. All is stopped then; but if an
@@ -53,10 +55,14 @@ def up(
     from laptop.launch import Launch
 
     refuse_missing(alertmanager_config)
+    folders = Folders(data_dir.resolve())
+    if config is None and folders.demo_config.exists():
+        config = folders.demo_config
+        typer.echo(f"Configured by {config}, as `weir demo` was: its prices need that.", err=True)
     settings = None if config is None else _checked(config)
     console = Console(stderr=True, highlight=False)
     alertmanager = None if alertmanager_config is None else alertmanager_config.resolve()
-    start = Launch.start(Folders(data_dir.resolve()), settings, console, alertmanager, timeout, stays_if_refused=detach)
+    start = Launch.start(folders, settings, console, alertmanager, timeout, stays_if_refused=detach)
     with start as launch:
         typer.echo(summary(launch.stack, data_dir))
         if detach:

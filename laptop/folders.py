@@ -32,6 +32,13 @@ class Folders:
     data: Path
 
     @property
+    def demo_config(self) -> Path:
+        """How `weir demo` was configured, if it has run here: its prices and contracts need that for as long as they
+        are here.
+        """
+        return self.data / "demo.yaml"
+
+    @property
     def broker(self) -> Path:
         """Kafka's configuration and log."""
         return self.data / "kafka"

@@ -12,12 +12,16 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+import typer
+from typer.testing import CliRunner
 
+from cli.demo import CONFIG, keep_demo_config
+from cli.main import app
 from deployment.errors import CannotRun
 from deployment.processes import ProcessId
 from deployment.stack import Stack, State, read_stack
 from jobs.runtime.run import until_there
-from jobs.stack import StackConfig
+from jobs.stack import StackConfig, load_stack_config
 from laptop import supervisor as starting
 from laptop.folders import Folders
 from laptop.launch import keep_config
@@ -187,6 +191,26 @@ def test_without_a_file_each_application_is_configured_as_by_an_empty_one(tmp_pa
     ]
     assert written[0] == written[1]
     assert len(written[0]) > 0
+
+
+def test_up_goes_on_as_the_demo_was_configured_unless_a_file_is_given(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By default joins refused for ever: the demo's prices depend on attributes that it did not list."""
+    started = []
+
+    def start(_folders: Folders, config: StackConfig | None, *_: object, **_options: object) -> None:
+        started.append(config)
+        raise typer.Exit(3)
+
+    monkeypatch.setattr("laptop.launch.Launch.start", start)
+    demo, own = StackConfig.model_validate(CONFIG), tmp_path / "own.yaml"
+    own.write_text("jobs: {billing: {grace_seconds: 900}}")
+    keep_demo_config(Folders(tmp_path), demo)
+    for options in ((), ("--config", str(own)), ("--data-dir", str(tmp_path / "other"))):
+        given = options if "--data-dir" in options else (*options, "--data-dir", str(tmp_path))
+        assert CliRunner().invoke(app, ["up", *given]).exit_code == 3
+    assert started == [demo, load_stack_config(own), None]
 
 
 def test_a_driver_loads_neither_alembic_nor_the_configurations_of_others() -> None:
