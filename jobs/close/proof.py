@@ -90,7 +90,7 @@ def unproved(database: Database, proof: Proof, accounts: Collection[str], follow
     parameters = {"accounts": sorted(every), "end": following, **of_proof}
     rows = [row for sql in (_CHANGED, _PRICED_OTHERWISE) for row in database.execute(sql, parameters).fetchall()]
     changed = {row["account"] for row in rows} | settled_since(database, proof, every, following)
-    changed |= every & counted_again(database, proof.activity_number).keys()
+    changed |= {account for account, _ in counted_again(database, proof.activity_number)}
     return changed.intersection(accounts) | {row["account"] for row in pooled if row["member"] in changed}
 
 

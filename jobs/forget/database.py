@@ -105,12 +105,12 @@ _DECIDE_COUNTS_AGAIN = f"""
 INSERT INTO thresholds_due (account)
 SELECT %(account)s WHERE EXISTS (SELECT FROM catalog.limits) AND EXISTS ({_PERIOD_TWINS})
 """
-_ARE_COUNTED_AGAIN = f"SELECT EXISTS ({_PERIOD_TWINS})"
+_METERS_COUNTED_AGAIN = f"SELECT array_agg(DISTINCT meter) FROM ({_PERIOD_TWINS}) AS counted"
 # Where no usage comes, billing's position stays, and only this says that a month which was proved or is on an invoice
 # has changed (`jobs.queries.counted_again`).
 _LOG_COUNTED_AGAIN = """
 SELECT record_activity('forget', 'usage_members', asked_by, reason, NULL,
-    jsonb_build_object('erasure', erasure, 'account', account))
+    jsonb_build_object('erasure', erasure, 'account', account, 'meters', %(counted_again)s::text[]))
 FROM erasures WHERE erasure = %(erasure)s
 """
 _MEMBERS_ADD = f"""
@@ -186,11 +186,11 @@ def change(connection: psycopg.Connection[Any], person: Person) -> Iterator[Chan
         connection.execute(_LOCK)
         connection.execute(_LOCK_BILLS)
         merge_sessions(connection, values)
-        counted_again = connection.execute(_ARE_COUNTED_AGAIN, values).fetchone()
+        [[counted_again]] = connection.execute(_METERS_COUNTED_AGAIN, values).fetchall()
         for table, statements in STEPS.items():
             counts = [connection.execute(statement.encode(), values).rowcount for statement in statements]
             done.append(Changed(table, sum(counts[-2:])))
-        if counted_again and counted_again[0]:
+        if counted_again:
             # Last, as all who lock the log do.
-            connection.execute(_LOG_COUNTED_AGAIN, values)
+            connection.execute(_LOG_COUNTED_AGAIN, {**values, "counted_again": counted_again})
     yield from done

@@ -1,4 +1,4 @@
-"""Accounts whose users of a period `weir forget` has counted again: their bill changed without a row of usage."""
+"""Meters of accounts whose users `weir forget` has counted again: a bill changed without a row of usage."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ from collections.abc import Mapping
 from jobs.billing_progress import Database
 
 _COUNTED_AGAIN = """
-    SELECT document::jsonb #>> '{after,account}' AS account, max(number) AS number
-    FROM activity_log WHERE number > %s AND document::jsonb ->> 'target' = 'usage_members' GROUP BY 1
+    SELECT document::jsonb -> 'after' AS counted, number FROM activity_log
+    WHERE number > %s AND document::jsonb ->> 'target' = 'usage_members' ORDER BY number
 """
 
 
-def counted_again(database: Database, after: int = 0) -> Mapping[str, int]:
-    """By account the number of the last such entry of the activity log above `after`."""
-    return {row["account"]: row["number"] for row in database.execute(_COUNTED_AGAIN, [after]).fetchall()}
+def counted_again(database: Database, after: int = 0) -> Mapping[tuple[str, str], int]:
+    """By account and meter the number of the last such entry of the activity log above `after`."""
+    rows = database.execute(_COUNTED_AGAIN, [after]).fetchall()
+    return {(row["counted"]["account"], meter): row["number"] for row in rows for meter in row["counted"]["meters"]}

@@ -126,6 +126,19 @@ def test_who_was_invoiced_under_two_names_is_no_fault_and_is_credited_by_the_nex
     assert books.faults() == []
 
 
+def test_users_that_were_counted_again_excuse_no_fault_of_another_meter(books: Books) -> None:
+    number = count_twice(books)
+    books.close(OCTOBER)
+    count_once(books, number)
+    of = {"account": "acme", "meter": "input_tokens", "model": "sonnet", "currency": "EUR", "price_version": 8}
+    windows = {"first_window": NOON, "last_window_end": NOON + timedelta(minutes=1)}
+    day = {**of, **windows, "day": OCTOBER, "quantity": 7, "unit_price": 1, "usage_rows": 1, "next_position": 3}
+    write(books.database, "usage_days", day)
+    [fault] = [check for check in check_invoices(books.database) if not check.holds]
+    assert "input_tokens of acme" in fault.says
+    assert "users" not in fault.says
+
+
 def test_a_month_whose_users_were_counted_again_is_audited_again_before_it_is_closed(books: Books) -> None:
     number = count_twice(books)
     books.audit(EVERYTHING)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
 from decimal import Decimal
@@ -83,7 +83,8 @@ _EXPIRED = f"""
     WITH RECURSIVE waited AS (
         SELECT of_pools.account, currency, meter, hold_until, corrects_lsns
         FROM {_OF_POOLS} JOIN stragglers ON stragglers.account = member
-        WHERE settled > 0 AND decided_lsn IS NULL AND {IS_BILLED}
+        WHERE (hold_until IS NOT NULL OR corrects_lsns IS NOT NULL)
+          AND settled > 0 AND decided_lsn IS NULL AND {IS_BILLED}
           AND coalesce(day, window_start::date) >= %(month)s
           AND coalesce(day, window_start::date) < (%(month)s::date + interval '1 month')::date
         UNION
@@ -197,10 +198,11 @@ class _Compared:
 
 @dataclass(frozen=True)
 class _Since:
-    """What the activity log has of an account since its last invoice: other terms, or other counts of users."""
+    """What the activity log has of an account since its last invoice: other terms, or users counted again."""
 
     has_other_terms: bool
-    has_other_counts: bool
+    counted_again: Collection[str]
+    """The meters of them."""
 
 
 @dataclass(frozen=True)
@@ -216,18 +218,18 @@ class _Activity:
         }
 
     @cached_property
-    def _counted_again(self) -> Mapping[str, int]:
+    def _counted_again(self) -> Mapping[tuple[str, str], int]:
         return counted_again(self.database)
 
     def since(self, compared: _Compared, month: date, account: str, currency: str) -> _Since:
         """Of an account and currency; what came since an invoice of before 0077 nobody knows."""
         known: int | None = compared.row(account, currency)["activity_number"]
         terms = max(self._changes.get(key, 0) for key in (account, None))
-        counts = 0
-        if self._counted_again:
-            members = {account}.union(pools_of(self.database, month, [account]).get(account, ()))
-            counts = max(self._counted_again.get(member, 0) for member in members)
-        return _Since(known is None or terms > known, counts > (known or 0))
+        meters = {key for key, number in self._counted_again.items() if number > (known or 0)}
+        if meters:
+            pooled = {account}.union(pools_of(self.database, month, [account]).get(account, ()))
+            meters = {key for key in meters if key[0] in pooled}
+        return _Since(known is None or terms > known, {meter for _, meter in meters})
 
 
 def _differing(
@@ -256,7 +258,7 @@ def _differing(
             continue
         account, currency, _, meter, *_, kind = place
         found = since(account, currency)
-        if found.has_other_counts:
+        if meter in found.counted_again or (kind in FEES and found.counted_again):
             continue
         if found.has_other_terms and (kind in FEES or (account, currency, meter) in included):
             continue
