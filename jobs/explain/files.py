@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta
+from datetime import datetime
 
 import polars as pl
 import pyarrow as pa
 from deltalake import DeltaTable
 
-from jobs.runtime.delta.scans import collected, scan_files
+from jobs.runtime.delta.scans import TRUNCATED, collected, scan_files
 from jobs.streams import SCHEMAS, Table
-
-TRUNCATED = timedelta(milliseconds=1)
-"""A log may say of the latest instant only its milliseconds."""
 
 Bound = int | datetime
 

@@ -18,6 +18,7 @@ from jobs.analytics.watches.attributes import account_versions, attributes_in
 from jobs.analytics.watches.hits import OF_ROWS, Hits
 from jobs.analytics.watches.running import RunningWatches
 from jobs.runtime.delta.rows_by_lsn import few_rows, whole
+from jobs.runtime.delta.scans import TRUNCATED
 from jobs.runtime.delta.table import open_table
 from jobs.streams import Table
 from metering.watches.expressions import Expression, column_tests
@@ -26,7 +27,6 @@ BATCH_ROWS = 100_000
 ANY = 2**62
 """However many rows the files of the journal have: nobody waits for this."""
 COLUMNS = ("hour", "hits", "first_event_time", "first_account", "first_request_id")
-A_MILLISECOND = timedelta(milliseconds=1)
 BEFORE = timedelta(days=2)
 """A row may be written a day before that of its event, as clocks may be ahead."""
 
@@ -56,10 +56,10 @@ def past_hits(
 
 
 def _measured(usage: DeltaTable, start: datetime | None, end: datetime | None) -> Iterator[pl.DataFrame]:
-    # A file's statistics are cut to milliseconds: by them alone a file might be passed over, or taken as a whole.
+    # By truncated statistics alone a file might be passed over, or taken as a whole.
     wanted, exact = ds.field("event_time").is_valid(), pl.sql_expr(IS_MEASURED)
     if start is not None:
-        wanted &= ds.field("event_time") >= start - A_MILLISECOND
+        wanted &= ds.field("event_time") >= start - TRUNCATED
         wanted &= ds.field("log_date") >= (start - BEFORE).date()
         exact &= pl.col("event_time") >= start
     if end is not None:

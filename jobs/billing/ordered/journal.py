@@ -41,6 +41,7 @@ from jobs.journal.families import family
 from jobs.runtime.delta.live_files import files_of
 from jobs.runtime.delta.position import FINGERPRINT, row_hash
 from jobs.runtime.delta.rows_by_lsn import rows_of_file
+from jobs.runtime.delta.scans import TRUNCATED
 from jobs.streams import CatalogTopic, Table
 from metering.vocabulary import Disposition, Family
 
@@ -55,8 +56,6 @@ And of what waits beyond them, by time, up to twice as many of 16 bytes: so a lo
 """
 MAX_ROWS_PLANNED = 500_000
 """Of the files whose generations are put in order at once, if that makes one whole generation."""
-STATISTIC_US = 1_000
-"""Statistics of instants are cut to milliseconds."""
 IS_EVENT = (
     (pl.col("disposition") == Disposition.ACCEPTED.value)
     & ~pl.col("topic").is_in([topic.value for topic in CatalogTopic])
@@ -255,7 +254,7 @@ def _events_and_runs(table: DeltaTable, path: str) -> tuple[pl.DataFrame, pl.Dat
 
 def _reaches(instant_us: int) -> pl.Expr:
     """Whether a file may have an event of this time or a later one; without a statistic it may."""
-    return (pl.col("max.event_time").dt.epoch("us") + STATISTIC_US >= instant_us).fill_null(value=True)
+    return ((pl.col("max.event_time") + TRUNCATED).dt.epoch("us") >= instant_us).fill_null(value=True)
 
 
 def _before(runs: Sequence[pl.DataFrame], end: int | None) -> pl.DataFrame:

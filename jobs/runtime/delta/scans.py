@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import timedelta
 
 import polars as pl
+
+TRUNCATED = timedelta(milliseconds=1)
+"""A table's log has instants cut to milliseconds: the latest one in a file may be up to this much later than it says."""
 
 
 def scan_files(uris: Sequence[str], schema: Mapping[str, pl.DataType | type[pl.DataType]]) -> pl.LazyFrame:
