@@ -8,7 +8,7 @@ from datetime import timedelta
 import polars as pl
 
 TRUNCATED = timedelta(milliseconds=1)
-"""A table's log has instants cut to milliseconds: the latest one in a file may be up to this much later than it says."""
+"""A table's log has instants cut to milliseconds: the latest one of a file may be later by up to this."""
 
 
 def scan_files(uris: Sequence[str], schema: Mapping[str, pl.DataType | type[pl.DataType]]) -> pl.LazyFrame:
